@@ -28,7 +28,6 @@ from minigrad.watching import tell, watchers
 OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
 Array = Any     # an argument of an op: a Tensor or an ndarray; a number or list is made an array
 Operand = Array | float     # the same, but a number stays one, whose type gives way to an array's
-Rule = tuple    # what a function under @op returns: its value and its vjps
 PLAIN = {Array: (int, float, complex, list, tuple), Operand: (list, tuple)}     # made arrays
 NUMBERS = "?bhilqBHILQfd"   # the types of a Tensor, by NumPy's characters
 

@@ -7,7 +7,6 @@ heads of queries, G of keys and values, D channels of a query or key, E of a val
 classes, R rows; `...` any leading axes.
 """
 import math
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import NamedTuple
@@ -29,28 +28,13 @@ erfc = np.vectorize(math.erfc, otypes=[float])
 FORMULAS = []       # all functions for which a kernel may stand in
 
 
-class CannotCompile(RuntimeError):
-    """Numba could not compile a kernel on this machine."""
-
-
 def formula(f: Callable) -> Callable:
     """Let a kernel stand in for a function: return one that calls its attribute `kernel`, or, while
-    that is None, f itself, its attribute `plain`.
-
-    A kernel takes the same arguments, and gives the same results.  One that Numba cannot compile is
-    unplugged, with a warning.
-    """
+    that is None, f itself, its attribute `plain`.  A kernel takes the same arguments, and gives the
+    same results."""
     @wraps(f)
     def call(*args, **settings):
-        if call.kernel is None:
-            return f(*args, **settings)
-        try:
-            return call.kernel(*args, **settings)
-        except CannotCompile as error:
-            call.kernel = None
-            warnings.warn(f"{f.__name__} is left to NumPy, which gives the same and takes longer, "
-                          f"because Numba could not compile {error}", RuntimeWarning, stacklevel=2)
-            return f(*args, **settings)
+        return (call.kernel or f)(*args, **settings)
 
     call.plain = f
     call.kernel = None
@@ -68,13 +52,24 @@ def row_mean(x):
     return x.mean(axis=-1, keepdims=True)
 
 
+def rows(x):
+    """Fold all axes but the last into one, (..., C) -> (R, C)."""
+    *lead, C = x.shape
+    return x.reshape(math.prod(lead), C)
+
+
+def column_sum(x):
+    """Sums over all axes but the last, (..., C) -> (C,)."""
+    return rows(x).sum(axis=0)
+
+
 def ngram_rows(ids, n, count):
     """Give each n-gram, from pairs on, a row below `count`, (..., T) -> (..., T, n - 1), by Fowler,
     Noll & Vo's hash FNV-1a of 64 bits, folded.  It begins with the last character.  Characters
     before the sequence count as 0, and id i as i + 1."""
     *lead, T = ids.shape
     before = np.zeros((*lead, n - 1), np.uint64)
-    numbers = ids.astype(np.uint64) + np.uint64(1)
+    numbers = ids.astype(np.uint64) + 1
     begun = np.concatenate([before, numbers], axis=-1)          # (..., n - 1 + T)
     state = FNV_BASIS
     states = []
@@ -82,61 +77,71 @@ def ngram_rows(ids, n, count):
         state = (state ^ begun[..., start:start + T]) * FNV_PRIME
         states.append(state)                                    # of n - start characters
     hashed = np.stack(states[1:], axis=-1)
-    folded = hashed ^ hashed >> np.uint64(32)
-    rows = folded % np.uint64(count)
-    return rows.astype(np.int64)
+    folded = hashed ^ hashed >> 32
+    return (folded % count).astype(np.int64)
+
+
+class Drop(NamedTuple):
+    """Which elements `dropout` zeroes, and which rows `sum_rows`."""
+    p: float = 0.0      # the probability
+    seed: int = 0       # of 64 bits
+    first: int = 0      # the number of the first element, if these are a part of a whole
+
+    @property
+    def scale(self):
+        """What is kept is multiplied by this."""
+        return 0.0 if self.p == 1 else 1 / (1 - self.p)
 
 
 @formula
-def dropout(x, p, seed, first=0):
+def dropout(x, drop):
     """Zero elements with probability p, and scale the others by 1 / (1 - p); back, do the same to g
     (Srivastava et al. 2014, section 4)."""
-    scaled = x * (1 / (1 - p))
-    return np.where(kept_elements(x.shape, p, seed, first), scaled, 0).astype(x.dtype)
+    kept = kept_elements(x.shape, drop)
+    return np.where(kept, x * drop.scale, 0)
 
 
-def kept_elements(shape, p, seed, first):
-    """Which elements dropout keeps: those of an array of this shape, from number `first` on.  The
-    bits of element i are a hash of i and of each half of the seed: on every platform the same.
+def kept_elements(shape, drop):
+    """Which elements dropout keeps, of an array of this shape.  The bits of element i are a hash of
+    i and of each half of the seed: on every platform the same.
 
     Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 2; the hash,
     lowbias32: Wellons 2018, "Prospecting for Hash Functions".
     """
-    if p == 0:
+    if drop.p == 0:
         return np.ones(shape, bool)
-    numbers = np.arange(first, first + math.prod(shape))
+    numbers = np.arange(drop.first, drop.first + math.prod(shape))
     bits = numbers.astype(np.uint32)
-    for half in (seed & 0xFFFFFFFF, seed >> 32):
-        bits = bits ^ np.uint32(half)
-        bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
-        bits = (bits ^ bits >> np.uint32(15)) * np.uint32(0x846CA68B)
-        bits = bits ^ bits >> np.uint32(16)
-    kept = bits >= np.uint32(min(p * 2**32, 2**32 - 1))
+    for half in (drop.seed & 0xFFFFFFFF, drop.seed >> 32):
+        bits = bits ^ half
+        bits = (bits ^ bits >> 16) * 0x7FEB352D
+        bits = (bits ^ bits >> 15) * 0x846CA68B
+        bits = bits ^ bits >> 16
+    kept = bits >= int(drop.p * 2**32)
     return kept.reshape(shape)
 
 
 @formula
-def sum_rows(table, ids, p=0.0, seed=0, first=0):
-    """Sums of n rows, (V, C), (R, n) -> (R, C), where rows are dropped as `dropout` drops elements
-    of the ids' shape.  Raise an IndexError if there is no such row."""
-    if (ids < 0).any():
-        raise IndexError("an id is below 0")
-    rows = table[ids]                                           # (R, n, C)
-    rows[~kept_elements(ids.shape, p, seed, first)] = 0
-    return rows.sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
+def sum_rows(table, ids, drop):
+    """Sums of n rows, (V, C), (..., n) -> (..., C), where rows are dropped as `dropout` drops
+    elements of the ids' shape."""
+    found = table[ids]                                          # (..., n, C)
+    found[~kept_elements(ids.shape, drop)] = 0
+    return found.sum(axis=-2, dtype=table.dtype) * drop.scale
 
 
 @formula
-def add_rows(total, ids, g, p=0.0, seed=0, first=0):
+def add_rows(total, ids, g, drop):
     """The VJP of `sum_rows`: add g[r] to total[ids[r, i]], (V, C), also where ids repeat."""
-    r, i = np.nonzero(kept_elements(ids.shape, p, seed, first))
-    np.add.at(total, ids[r, i], g[r] * (1 / (1 - p)))
+    kept = kept_elements(ids.shape, drop)
+    r = np.nonzero(kept)[:-1]
+    np.add.at(total, ids[kept], g[r] * drop.scale)
 
 
 @formula
 def norm(x, weight, bias, eps, centred):
     """(x - mean) / std * weight + bias, (..., C), (C,), (C,) -> (..., C); and the moments of rows,
-    mean and 1 / std, (R, 2)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS
+    mean and 1 / std, (..., 2)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS
     norm is not centred: its mean is 0  (Zhang & Sennrich 2019, section 4)."""
     mean = np.zeros_like(x[..., :1])                            # (..., 1)
     if centred:
@@ -144,8 +149,7 @@ def norm(x, weight, bias, eps, centred):
         mean += row_mean(x - mean)      # what rounding has left: a constant row gives 0
     rstd = inverse_rms(x - mean, eps)                           # (..., 1)
     unit = (x - mean) * rstd
-    moments = np.concatenate([mean, rstd], axis=-1)
-    return unit * weight + bias, moments.reshape(-1, 2)
+    return unit * weight + bias, np.concatenate([mean, rstd], axis=-1)
 
 
 def inverse_rms(x, eps):
@@ -159,28 +163,24 @@ def inverse_rms(x, eps):
 @formula
 def norm_vjp(g, x, weight, moments, centred):
     """Return the gradients of x, weight and bias."""
-    C = x.shape[-1]
-    g_rows = g.reshape(-1, C)
-    mean, rstd = moments[:, :1], moments[:, 1:]                 # (R, 1)
-    unit = (x.reshape(-1, C) - mean) * rstd
-    d = g_rows * weight                                         # of unit
+    mean, rstd = moments[..., :1], moments[..., 1:]             # (..., 1)
+    unit = (x - mean) * rstd
+    d = g * weight                                              # of unit
     dx = rstd * (d - unit * row_mean(d * unit))
     if centred:
         dx -= rstd * row_mean(d)
-    dweight = (g_rows * unit).sum(axis=0)
-    dbias = g_rows.sum(axis=0)
-    return dx.reshape(x.shape), dweight, dbias
+    return dx, column_sum(g * unit), column_sum(g)
 
 
 @formula
 def matmul(a, b):
-    """a b, (M, K), (K, P) -> (M, P), or of stacks, (N, M, K), (N, K, P) -> (N, M, P)."""
+    """a b, (..., M, K), (..., K, P) -> (..., M, P)."""
     return a @ b
 
 
 @formula
 def linear(x, weight, bias):
-    """x weight^T + bias, (R, C), (P, C), (P,) or None -> (R, P)."""
+    """x weight^T + bias, (..., C), (P, C), (P,) or None -> (..., P)."""
     y = matmul(x, weight.T)
     if bias is not None:
         y += bias
@@ -189,20 +189,20 @@ def linear(x, weight, bias):
 
 def linear_vjp(g, x, weight, bias):
     """Return the gradients of x, weight and bias."""
-    dx = matmul(g, weight)                                      # (R, C)
-    dweight = matmul(g.T, x)                                    # (P, C)
-    dbias = None if bias is None else g.sum(axis=0)             # (P,)
+    dx = matmul(g, weight)                                      # (..., C)
+    dweight = matmul(rows(g).T, rows(x))                        # (P, C)
+    dbias = None if bias is None else column_sum(g)             # (P,)
     return dx, dweight, dbias
 
 
 @formula
 def mlp(x, up, up_bias, down, down_bias, activation):
-    """f(x up^T + up_bias) down^T + down_bias, (R, C), (F, C), (F,), (P, F), (P,) -> (R, P); and
-    what `mlp_vjp` keeps: f(h) of the squared ReLU, of the GELU its argument h, (R, F)  (Vaswani et
-    al. 2017, section 3.3)."""
-    h = linear(x, up, up_bias)                                  # (R, F)
-    hidden = activated(h, activation)                           # (R, F)
-    y = linear(hidden, down, down_bias)                         # (R, P)
+    """f(x up^T + up_bias) down^T + down_bias, (..., C), (F, C), (F,), (P, F), (P,) -> (..., P); and
+    what `mlp_vjp` keeps: f(h) of the squared ReLU, of the GELU its argument h, (..., F)  (Vaswani
+    et al. 2017, section 3.3)."""
+    h = linear(x, up, up_bias)                                  # (..., F)
+    hidden = activated(h, activation)                           # (..., F)
+    y = linear(hidden, down, down_bias)                         # (..., P)
     kept = hidden if activation == RELU2 else h
     return y, kept
 
@@ -228,30 +228,7 @@ def value_and_slope(kept, activation):
     """Return f(h) and f'(h) from what `mlp` keeps; of the squared ReLU, f'(h) = 2 sqrt(f(h))."""
     if activation == RELU2:
         return kept, 2 * np.sqrt(kept)
-    by_tanh = activation == GELU_TANH
-    return gelu(kept, by_tanh), gelu_slope(kept, by_tanh)
-
-
-def gated_mlp(x, gate, gate_bias, up, up_bias, down, down_bias):
-    """swiglu(a, h) down^T + down_bias, with a = x gate^T + gate_bias and h = x up^T + up_bias:
-    (R, C), (F, C), (F,), (F, C), (F,), (P, F), (P,) -> (R, P); and (a, h), which `gated_mlp_vjp`
-    keeps  (Shazeer 2020, section 2)."""
-    a = linear(x, gate, gate_bias)                              # (R, F)
-    h = linear(x, up, up_bias)                                  # (R, F)
-    y = linear(swiglu(a, h), down, down_bias)                   # (R, P)
-    return y, (a, h)
-
-
-def gated_mlp_vjp(g, x, gate, gate_bias, up, up_bias, down, down_bias, kept):
-    """Return the gradients of x and of each weight and bias, in their order."""
-    a, h = kept
-    hidden = swiglu(a, h)
-    dhidden, ddown, ddown_bias = linear_vjp(g, hidden, down, down_bias)
-    da, dh = swiglu_vjp(dhidden, a, h)
-    dx_of_gate, dgate, dgate_bias = linear_vjp(da, x, gate, gate_bias)
-    dx_of_up, dup, dup_bias = linear_vjp(dh, x, up, up_bias)
-    dx = dx_of_gate + dx_of_up
-    return dx, dgate, dgate_bias, dup, dup_bias, ddown, ddown_bias
+    return gelu_and_slope(kept, activation == GELU_TANH)
 
 
 @formula
@@ -270,43 +247,28 @@ def rotate(x, cos, sin):
 @formula
 def norm_heads(x, cos, sin, heads, D, eps):
     """Rotate the first heads of D channels, and divide each by its root mean square; also return
-    1 / rms, (R, heads)  (Henry et al. 2020, "Query-Key Normalization", section 3)."""
+    1 / rms, (..., heads, 1)  (Henry et al. 2020, "Query-Key Normalization", section 3)."""
     y = rotate(x, cos, sin)
-    rstd = inverse_rms(split_heads(x, heads, D), eps)           # (..., heads, 1)
-    of_y = split_heads(y, heads, D)
-    y[..., :heads * D] = merged(of_y * rstd)
-    return y, rstd.reshape(-1, heads)
+    y_heads = view_of_heads(y, heads, D)
+    rstd = inverse_rms(y_heads, eps)
+    y_heads *= rstd
+    return y, rstd
 
 
 @formula
 def norm_heads_vjp(g, y, rstd, cos, sin, D):
     """Return the gradient of x, from the values of `norm_heads`."""
-    heads = rstd.shape[1]
-    g_heads = split_heads(g, heads, D)
-    y_heads = split_heads(y, heads, D)
-    along = row_mean(g_heads * y_heads)                         # (..., heads, 1)
-    dx_heads = (g_heads - y_heads * along) * rstd.reshape(along.shape)
     dx = g.copy()
-    dx[..., :heads * D] = merged(dx_heads)
+    dx_heads = view_of_heads(dx, rstd.shape[-2], D)
+    y_heads = view_of_heads(y, rstd.shape[-2], D)
+    dx_heads -= y_heads * row_mean(dx_heads * y_heads)
+    dx_heads *= rstd
     return rotate(dx, cos, -sin)
 
 
-def split_heads(x, heads, D):
-    """The first channels by heads, (..., C) -> (..., heads, D)."""
+def view_of_heads(x, heads, D):
+    """The first channels by heads, (..., C) -> (..., heads, D); a view, to be written into."""
     return x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
-
-
-def merged(x):
-    """Back from `split_heads`, (..., heads, D) -> (..., heads D)."""
-    *lead, heads, D = x.shape
-    return x.reshape(*lead, heads * D)
-
-
-class Drop(NamedTuple):
-    """Which elements `dropout` zeroes, and which rows `sum_rows`."""
-    p: float = 0.0      # the probability
-    seed: int = 0       # of 64 bits
-    first: int = 0      # the number of the first element, if these are a part of a whole
 
 
 class How(NamedTuple):
@@ -325,7 +287,7 @@ def attention(q, k, v, how):
     al. 2017, section 3.2.1; fewer heads of keys and values: Ainslie et al. 2023, "GQA", section
     2.2)."""
     P, moments = attention_weights(q, k, how)
-    dropped = dropout(P, *how.drop)                             # (B, H, T, S)
+    dropped = dropout(P, how.drop)                              # (B, H, T, S)
     return dropped @ for_each_head(v, q), moments
 
 
@@ -337,9 +299,8 @@ def for_each_head(x, q):
 
 def attention_weights(q, k, how):
     """Return the softmax, (B, H, T, S), and what it is made of, (B, H, T, 2)."""
-    scale = q.dtype.type(how.scale)
     keys = for_each_head(k, q).swapaxes(-1, -2)                 # (B, H, D, S)
-    scores = q @ keys * scale                                   # (B, H, T, S)
+    scores = q @ keys * how.scale                               # (B, H, T, S)
     if how.mask is not None:
         scores += how.mask
     if how.causal:
@@ -355,28 +316,23 @@ def attention_weights(q, k, how):
 
 
 @formula
-def attention_vjp(g, q, k, v, out, moments, how, into=None):
-    """Return the gradients of q, k and v, in the arrays `into` if they are given."""
-    if into is None:
-        into = [np.empty_like(x) for x in (q, k, v)]
+def attention_vjp(g, q, k, v, out, moments, how, into):
+    """Write the gradients of q, k and v into three arrays, of which the last axis is dense."""
     dq, dk, dv = into
-    scale = q.dtype.type(how.scale)
     values = for_each_head(v, q).swapaxes(-1, -2)               # (B, H, E, S)
     P, _ = attention_weights(q, k, how)                         # (B, H, T, S)
-    dropped = dropout(P, *how.drop)
-    dP = dropout(g @ values, *how.drop)
-    dS = P * (dP - row_sum(g * out)) * scale                    # <g, out> = <dP, P>
+    dropped = dropout(P, how.drop)
+    dP = dropout(g @ values, how.drop)
+    dS = P * (dP - row_sum(g * out)) * how.scale                # <g, out> = <dP, P>
     dq[...] = dS @ for_each_head(k, q)
     dk[...] = sum_of_heads(dS.swapaxes(-1, -2) @ q, k)
     dv[...] = sum_of_heads(dropped.swapaxes(-1, -2) @ g, v)
-    return dq, dk, dv
 
 
 def sum_of_heads(dx, x):
     """Back from `for_each_head`, (B, H, S, D) -> (B, G, S, D)."""
     B, G, S, D = x.shape
-    H = dx.shape[1]
-    groups = dx.reshape(B, G, H // G, S, D)
+    groups = dx.reshape(B, G, dx.shape[1] // G, S, D)
     return groups.sum(axis=2)
 
 
@@ -389,36 +345,30 @@ def sigmoid(x):
 @formula
 def gelu(x, by_tanh):
     """x Phi(x), exactly, or by tanh as in GPT-2  (Hendrycks & Gimpel 2016, section 2)."""
-    return x * (tanh_cdf(x) if by_tanh else normal_cdf(x))
+    value, _ = gelu_and_slope(x, by_tanh)
+    return value
 
 
 @formula
 def gelu_vjp(g, x, by_tanh):
     """Return the gradient of x."""
-    return g * gelu_slope(x, by_tanh)
+    _, slope = gelu_and_slope(x, by_tanh)
+    return g * slope
 
 
-def gelu_slope(x, by_tanh):
-    """The derivative of the GELU: Phi(x) + x Phi'(x)."""
-    x = np.clip(x, -FLAT, FLAT)
+def gelu_and_slope(x, by_tanh):
+    """x Phi(x), with Phi(x) the normal distribution up to x; and its slope, Phi(x) + x Phi'(x).  By
+    tanh, Phi(x) is (1 + tanh z) / 2 = sigmoid(2 z)."""
+    near = np.clip(x, -FLAT, FLAT)
     if by_tanh:
-        s = tanh_cdf(x)
-        steep = 1 + 3 * CUBIC * x * x                           # z' / SLOPE
-        return s + x * s * (1 - s) * 2 * SLOPE * steep
-    e = np.exp(-x * x / 2)
-    return normal_cdf(x) + x * e * DENSITY_0
-
-
-def tanh_cdf(x):
-    """What the GELU by tanh takes for Phi(x): (1 + tanh z) / 2 = sigmoid(2 z)."""
-    x = np.clip(x, -FLAT, FLAT)
-    return sigmoid(2 * SLOPE * (x + CUBIC * x**3))
-
-
-def normal_cdf(x):
-    """Phi(x), the normal distribution up to x."""
-    z = -math.sqrt(0.5) * x.astype(np.float64)
-    return (erfc(z) / 2).astype(x.dtype)
+        cdf = sigmoid(2 * SLOPE * (near + CUBIC * near**3))
+        steep = 1 + 3 * CUBIC * near * near                     # z' / SLOPE
+        density = cdf * (1 - cdf) * 2 * SLOPE * steep
+    else:
+        z = -math.sqrt(0.5) * near.astype(np.float64)
+        cdf = (erfc(z) / 2).astype(x.dtype)
+        density = np.exp(-near * near / 2) * DENSITY_0
+    return x * cdf, cdf + near * density
 
 
 @formula
@@ -454,17 +404,15 @@ def softmax_vjp(g, y):
 @formula
 def cross_entropy(logits, targets, ignored):
     """-log softmax(logits)[target] in nats, (R, V), (R,) -> (R,), and its gradient, (R, V), both 0
-    where the target is `ignored`; and how many are not.  Raise an IndexError if one is no class."""
+    where the target is `ignored`; and how many are not."""
     counted = targets != ignored
-    if (counted & (targets < 0)).any():
-        raise IndexError("a target is below 0")
-    rows = np.arange(len(targets))
+    r = np.arange(len(targets))
     classes = np.where(counted, targets, 0)
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_sum = np.log(np.exp(shifted).sum(axis=1))
-    losses = log_sum - shifted[rows, classes]
+    losses = log_sum - shifted[r, classes]
     slopes = softmax(logits)
-    slopes[rows, classes] -= 1
+    slopes[r, classes] -= 1
     slopes *= counted[:, None]
     return losses * counted, slopes, int(np.count_nonzero(counted))
 

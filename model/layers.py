@@ -137,7 +137,8 @@ class MLP(Module):
     position: (..., C) -> (..., C).
 
     Source: Vaswani et al. 2017, section 3.3, with GPT-2's GELU (the exact one, as in nanoGPT), or
-    with another activation that `mg.mlp` knows.  "swiglu" has a third linear layer, the gate.
+    with another activation that `mg.mlp` knows, or with "swiglu", which has a third linear layer,
+    the gate  (Shazeer 2020, "GLU Variants Improve Transformer", section 2).
     """
     gate = None
 
@@ -155,12 +156,11 @@ class MLP(Module):
         self.down = Linear(inner, channels, bias, rng, std_out, dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.gate is not None:
+            return self.down(mg.swiglu(self.gate(x), self.up(x)))
         # down(gelu(up(x))), in one op that keeps less for backward
-        up, down, gate = self.up, self.down, self.gate
-        weights = up.weight, down.weight, up.bias, down.bias
-        if gate is None:
-            return mg.mlp(x, *weights, self.activation)
-        return mg.mlp(x, *weights, self.activation, gate.weight, gate.bias)
+        up, down = self.up, self.down
+        return mg.mlp(x, up.weight, up.bias, down.weight, down.bias, self.activation)
 
 
 def sinusoids(T: int, C: int) -> np.ndarray:

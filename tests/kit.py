@@ -16,8 +16,9 @@ import pytest
 import minigrad as mg
 import train
 from data import files
-from model import Transformer, TransformerConfig
+from minigrad import formulas
 from minigrad.packed import BLOCKS, NUMBERS, hold, unpacked
+from model import Transformer, TransformerConfig
 from model.command import flag
 from model.processes import Ranks
 from model.run import Run, optimizer_of
@@ -65,6 +66,13 @@ def packed_copy(model, kinds, seed=0):
         hold(p, array)
         hold(other, unpacked(array))
     return floats
+
+
+def attention_gradients(g, q, k, v, *saved, on=formulas):
+    """The gradients of q, k and v, in new arrays; `on` has the formula."""
+    into = [np.empty(x.shape, x.dtype) for x in (q, k, v)]
+    on.attention_vjp(g, q, k, v, *saved, into)
+    return into
 
 
 @contextlib.contextmanager

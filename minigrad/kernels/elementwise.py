@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import formulas
-from minigrad.formulas import CUBIC, DENSITY_0, FLAT, GELU, GELU_TANH, RELU2, SLOPE
+from minigrad.formulas import CUBIC, DENSITY_0, FLAT, GELU, GELU_TANH, RELU2, SLOPE, Drop
 from minigrad.kernels.compiler.compiling import C1, flat, kernel, stands_in_for, threads_for
 from minigrad.kernels.compiler.lanes import fma, larger, smaller
 from minigrad.kernels.compiler.linking import inlined, serial
@@ -154,14 +154,14 @@ class Mask(NamedTuple):
 def mask_of(p: float, seed: int, first: int = 0) -> tuple[int, int, int, int, float]:
     """Return the fields of a `Mask`, for dropout with probability p.  (Numba takes Python's numbers
     faster than NumPy's.)"""
-    bound = min(int(p * 2**32), 2**32 - 1)
-    return seed & 0xFFFFFFFF, seed >> 32, bound, first, 1 / (1 - p)
+    bound = min(int(p * 2**32), 2**32 - 1)      # if p is 1, what reaches it is multiplied by 0
+    return seed & 0xFFFFFFFF, seed >> 32, bound, first, Drop(p).scale
 
 
 @stands_in_for(formulas.dropout)
-def dropout(x, p, seed, first=0):
+def dropout(x, drop):
     out = np.empty(x.shape, x.dtype)
-    dropout_kernel(flat(x), flat(out), *mask_of(p, seed, first), threads_for(x.size))
+    dropout_kernel(flat(x), flat(out), *mask_of(*drop), threads_for(x.size))
     return out
 
 

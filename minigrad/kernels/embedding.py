@@ -5,7 +5,8 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import FNV_BASIS, FNV_PRIME
-from minigrad.kernels.compiler.compiling import C2, IDS2, dense, kernel, stands_in_for, threads_for
+from minigrad.kernels.compiler.compiling import (C2, IDS2, dense, kernel, rows, stands_in_for,
+                                                 threads_for)
 from minigrad.kernels.compiler.lanes import fma, part
 from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import share
@@ -15,11 +16,11 @@ FOLD = np.uint64(32)
 
 
 @stands_in_for(formulas.sum_rows)
-def sum_rows(table, ids, p=0.0, seed=0, first=0):
+def sum_rows(table, ids, drop):
     check_ids(ids, table)
     C = table.shape[1]
-    out = np.empty((len(ids), C), table.dtype)
-    sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *mask_of(p, seed, first),
+    out = np.empty((*ids.shape[:-1], C), table.dtype)
+    sum_rows_kernel(dense(table), rows(ids), rows(out), *mask_of(*drop),
                     threads_for(ids.size * C // 8))
     return out
 
@@ -53,13 +54,13 @@ def add_row(added, row):
 
 
 @stands_in_for(formulas.add_rows)
-def add_rows(total, ids, g, p=0.0, seed=0, first=0):
+def add_rows(total, ids, g, drop):
     check_ids(ids, total)
-    R, C = len(ids), total.shape[1]
-    if g.shape != (R, C):
-        raise ValueError(f"{list(g.shape)} cannot be added to {R} rows of {list(total.shape)}")
-    add_rows_kernel(total, np.ascontiguousarray(ids), dense(g), *mask_of(p, seed, first),
-                    threads_for(ids.size * C // 8, 1))
+    C = total.shape[1]
+    if g.shape != (*ids.shape[:-1], C):
+        raise ValueError(f"{list(g.shape)} cannot be added to rows of {list(total.shape)} for "
+                         f"ids of {list(ids.shape)}")
+    add_rows_kernel(total, rows(ids), rows(g), *mask_of(*drop), threads_for(ids.size * C // 8, 1))
 
 
 @kernel

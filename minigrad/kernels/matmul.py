@@ -7,6 +7,7 @@ the threads share.  A block is processed in tiles of MR x NR, whose sums `tiles.
 in registers.  Operands may be transposed: A is read where it lies, and B is packed anyway.
 """
 import functools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,13 @@ class Product(NamedTuple):
 
 @stands_in_for(formulas.matmul)
 def matmul(a, b):
-    return product(a, b)
+    if b.ndim == 2:
+        return product(a, b)
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = [np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(math.prod(lead), *x.shape[-2:])
+            for x in (a, b)]
+    c = product(a, b)                                           # (N, M, P)
+    return c.reshape(*lead, *c.shape[1:])
 
 
 @stands_in_for(formulas.linear)
@@ -53,7 +60,8 @@ def linear(x, weight, bias):
 def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
             slope_at: np.ndarray | None = None, activated: np.ndarray | None = None,
             activation: int = GELU) -> np.ndarray:
-    """Return a @ b + bias after the steps of an MLP.  Forward, the squared ReLU is applied, or the
+    """Return a @ b + bias after the steps of an MLP, (..., K), (K, P) -> (..., P), or of stacks,
+    (N, M, K), (N, K, P) -> (N, M, P).  Forward, the squared ReLU is applied, or the
     GELU is written to `activated`.  Back, with `slope_at`, which is what `formulas.mlp` keeps, the
     product is multiplied by the activation's derivative there."""
     K = a.shape[-1]
@@ -63,7 +71,10 @@ def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
     if c.size == 0:
         return c
     no_rows, no_bias = absent(a.dtype)
-    a, b, stack = [x if x.ndim == 3 else x[None] for x in (a, b, c)]
+    if b.ndim == 2:
+        a = formulas.rows(a)[None]
+        b = b[None]
+    stack = c.reshape(a.shape[:2] + b.shape[2:])
     after = [no_rows if x is None else dense(x).reshape(stack.shape) for x in (slope_at, activated)]
     has_dense_axis = a.itemsize in a.strides[1:]
     matmul_kernel(writable(a) if has_dense_axis else dense(a), writable(b), stack,

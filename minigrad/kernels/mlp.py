@@ -4,7 +4,7 @@ while it is still in the cache, by `finish_row` in matmul.py.
 import numpy as np
 
 from minigrad import formulas
-from minigrad.formulas import RELU2
+from minigrad.formulas import RELU2, column_sum, rows
 from minigrad.kernels.compiler.compiling import stands_in_for
 from minigrad.kernels.matmul import product
 
@@ -12,9 +12,9 @@ from minigrad.kernels.matmul import product
 @stands_in_for(formulas.mlp)
 def mlp(x, up, up_bias, down, down_bias, activation):
     if activation == RELU2:
-        hidden = kept = product(x, up.T, up_bias, activation=activation)        # (R, F)
+        hidden = kept = product(x, up.T, up_bias, activation=activation)        # (..., F)
     else:
-        hidden = np.empty((len(x), len(up)), x.dtype)
+        hidden = np.empty((*x.shape[:-1], len(up)), x.dtype)
         kept = product(x, up.T, up_bias, activated=hidden, activation=activation)
     return product(hidden, down.T, down_bias), kept
 
@@ -23,8 +23,8 @@ def mlp(x, up, up_bias, down, down_bias, activation):
 def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
     hidden = kept if activation == RELU2 else np.empty_like(kept)
     dh = product(g, down, slope_at=kept, activated=hidden, activation=activation)
-    dup = product(dh.T, x)
-    ddown = product(g.T, hidden)
-    dup_bias = None if up_bias is None else dh.sum(axis=0)
-    ddown_bias = None if down_bias is None else g.sum(axis=0)
+    dup = product(rows(dh).T, rows(x))
+    ddown = product(rows(g).T, rows(hidden))
+    dup_bias = None if up_bias is None else column_sum(dh)
+    ddown_bias = None if down_bias is None else column_sum(g)
     return product(dh, up), dup, dup_bias, ddown, ddown_bias

@@ -107,14 +107,14 @@ def norm(x, weight, bias, eps, centred):
     moments = np.empty((len(x_rows), 2), x.dtype)
     norm_kernel(x_rows, dense(weight), dense(bias), rows(out), moments, eps, centred,
                 threads_for(x.size // 4))
-    return out, moments
+    return out, moments.reshape(*x.shape[:-1], 2)
 
 
 @stands_in_for(formulas.norm_vjp)
 def norm_vjp(g, x, weight, moments, centred):
     dx = np.empty(x.shape, x.dtype)
     sums = np.zeros((CHUNKS, 2, x.shape[-1]), x.dtype)
-    norm_vjp_kernel(rows(g), rows(x), dense(weight), moments, rows(dx), sums, centred,
+    norm_vjp_kernel(rows(g), rows(x), dense(weight), rows(moments), rows(dx), sums, centred,
                     threads_for(x.size // 4))
     return dx, *sums.sum(axis=0)
 
@@ -215,13 +215,14 @@ def norm_heads(x, cos, sin, heads, D, eps):
     rstd = np.empty((len(x_rows), heads), x.dtype)
     norm_heads_kernel(x_rows, dense(cos), dense(sin), rows(y), rstd, D, eps,
                       threads_for(x.size // 8))
-    return y, rstd
+    return y, rstd.reshape(*x.shape[:-1], heads, 1)
 
 
 @stands_in_for(formulas.norm_heads_vjp)
 def norm_heads_vjp(g, y, rstd, cos, sin, D):
     dx = np.empty(g.shape, g.dtype)
     threads = threads_for(g.size // 8)
+    rstd = rows(rstd[..., 0])                                   # (R, heads)
     unrotated = np.empty((threads, rstd.shape[1] * D), g.dtype)
     norm_heads_vjp_kernel(rows(g), rows(y), rstd, dense(cos), dense(-sin), rows(dx), unrotated,
                           threads)

@@ -5,188 +5,143 @@ Shapes: C channels, V classes; `...` any leading axes.  Of attention: B batch, T
 keys, H heads of queries, G of keys and values, D channels of a query or key, E of a value.
 """
 import math
+import re
 from functools import lru_cache
 from operator import index
 
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Added, Array, Rule, one_type, op
-from minigrad.formulas import ACTIVATIONS, Drop, How
+from minigrad.core import Added, Array, one_type, op
+from minigrad.formulas import ACTIVATIONS, SWIGLU, Drop, How, rows
 
 NORM_EPS = 1e-5         # added to a variance
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
 
 
 @op
-def matmul(x: Array, y: Array) -> Rule:
+def matmul(x: Array, y: Array):
     """Product of the last two axes, (..., M, K), (..., K, P) -> (..., M, P); vectors as NumPy's.
     Back:  dx = g y^T, dy = x^T g.
     """
     if x.ndim == 0 or y.ndim == 0:
         raise ValueError("matmul takes arrays of at least one axis; to scale by a number, use *")
-    a, b = x, y
-    added = ()                              # axes that a vector gets
-    if x.ndim == 1:
-        a = x.reshape(1, -1)
-        added += -2,
-    if y.ndim == 1:
-        b = y.reshape(-1, 1)
-        added += -1,
+    a = np.atleast_2d(x)                                        # (..., M, K)
+    b = y[:, None] if y.ndim == 1 else y                        # (..., K, P)
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"the inner sizes differ: {list(x.shape)} has {a.shape[-1]} columns, "
                          f"{list(y.shape)} has {b.shape[-2]} rows")
     if "f" in (a.dtype.kind, b.dtype.kind):
         a, b = one_type(a, b)
+        value = formulas.matmul(a, b)
+    else:
+        value = a @ b                       # integers stay integers
+    shape = value.shape                                         # (..., M, P)
 
     def dx(g):
-        g = np.expand_dims(g, added)
-        return _product(g, b.swapaxes(-1, -2))
+        return formulas.matmul(g.reshape(shape), b.swapaxes(-1, -2))
 
     def dy(g):
-        g = np.expand_dims(g, added)
+        g = g.reshape(shape)
         if b.ndim > 2:
-            return _product(a.swapaxes(-1, -2), g)
-        db = formulas.matmul(_folded(a).T, _folded(g))      # summed over all matrices of a
+            return formulas.matmul(a.swapaxes(-1, -2), g)
+        db = formulas.matmul(rows(a).T, rows(g))                # summed over all matrices of a
         return db.reshape(y.shape)
-    value = _product(a, b)
-    return np.squeeze(value, added), (dx, dy)
-
-
-def _product(x, y):
-    if x.dtype.kind != "f":
-        return x @ y
-    M, K = x.shape[-2:]
-    P = y.shape[-1]
-    if y.ndim == 2:                         # one matrix for the whole batch
-        return _unfolded(formulas.matmul(_folded(x), y), x)
-    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    N = math.prod(batch)
-    x = np.broadcast_to(x, (*batch, M, K))
-    y = np.broadcast_to(y, (*batch, K, P))
-    value = formulas.matmul(x.reshape(N, M, K), y.reshape(N, K, P))
-    return value.reshape(*batch, M, P)
+    if x.ndim == 1:
+        value = value[..., 0, :]
+    if y.ndim == 1:
+        value = value[..., 0]
+    return value, (dx, dy)
 
 
 @op
-def linear(x: Array, weight: Array, bias: Array = None) -> Rule:
+def linear(x: Array, weight: Array, bias: Array = None):
     """x @ weight.T + bias, (..., C), (P, C), (P,) -> (..., P); the weight lies as in PyTorch.
     Back:  dx = g weight, dweight = g^T x, dbias = sum of g's rows.
     """
-    check_axes("weight", weight, "P, C", 2, 2)
-    if x.shape[-1:] != weight.shape[1:]:
-        raise ValueError(f"weight is (outputs, inputs) = {list(weight.shape)}, so x needs "
-                         f"{weight.shape[-1]} channels in its last axis, and has shape "
-                         f"{list(x.shape)}")
+    _check_shapes("x (..., inputs), weight (outputs, inputs), bias (outputs)", x, weight, bias)
     x, weight, bias = one_type(x, weight, bias)
-    check_row("bias", bias, len(weight), "outputs")
-    rows = _folded(x)
-    y = formulas.linear(rows, weight, bias)
 
     def vjp(g):
-        dx, dweight, dbias = formulas.linear_vjp(_folded(g), rows, weight, bias)
-        return dx.reshape(x.shape), dweight, dbias
-    return _unfolded(y, x), vjp
+        return formulas.linear_vjp(g, x, weight, bias)
+    return formulas.linear(x, weight, bias), vjp
 
 
 @op
-def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Array = None,
-        activation: str = "gelu", gate: Array = None, gate_bias: Array = None) -> Rule:
+def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
+        activation: str = "gelu"):
     """linear(f(h), down, down_bias) of h = linear(x, up, up_bias), with f the GELU or as
-    `activation` says: (..., C), (F, C), (P, F), (F,), (P,) -> (..., P).
+    `activation` says: (..., C), (F, C), (F,), (P, F), (P,) -> (..., P).  A bias may be None.
 
-    "gelu" is the exact GELU, "gelu_tanh" the one by tanh, as in `gelu`; "relu2" is max(h, 0)^2;
-    "swiglu" is silu(linear(x, gate, gate_bias)) * h, and alone takes a gate (F, C), (F,).
+    "gelu" is the exact GELU, "gelu_tanh" the one by tanh, as in `gelu`; "relu2" is max(h, 0)^2.
 
     It is one op so that only one of h and f(h) is kept.  The GELU keeps h, and backward computes
     f(h) again with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
-    SwiGLU keeps what it multiplies.
     """
-    _check_mlp(x, up, down, activation, gate, gate_bias)
-    x, up, down, up_bias, down_bias, gate, gate_bias = one_type(
-        x, up, down, up_bias, down_bias, gate, gate_bias)
-    check_row("bias", up_bias, len(up), "outputs")
-    check_row("bias", gate_bias, len(up), "outputs")
-    check_row("bias", down_bias, len(down), "outputs")
-    rows = _folded(x)
-    weights = up, up_bias, down, down_bias
-    kind = ACTIVATIONS.index(activation)
-    if gate is None:
-        y, kept = formulas.mlp(rows, *weights, kind)
-    else:
-        y, kept = formulas.gated_mlp(rows, gate, gate_bias, *weights)
+    _check_shapes("x (..., C), up (F, C), up_bias (F), down (P, F), down_bias (P)",
+                  x, up, up_bias, down, down_bias)
+    takes = ACTIVATIONS[:SWIGLU]
+    if activation not in takes:
+        raise ValueError(f"activation is one of {', '.join(takes)}, not {activation!r}; a gated "
+                         "MLP is linear(swiglu(gate, h), down, down_bias)")
+    kind = takes.index(activation)
+    arguments = one_type(x, up, up_bias, down, down_bias)
+    y, kept = formulas.mlp(*arguments, kind)
 
     def vjp(g):
-        dgate = dgate_bias = None
-        if gate is None:
-            dx, *dweights = formulas.mlp_vjp(_folded(g), rows, *weights, kept, kind)
-        else:
-            dx, dgate, dgate_bias, *dweights = formulas.gated_mlp_vjp(
-                _folded(g), rows, gate, gate_bias, *weights, kept)
-        dup, dup_bias, ddown, ddown_bias = dweights
-        dx = dx.reshape(x.shape)
-        return dx, dup, ddown, dup_bias, ddown_bias, None, dgate, dgate_bias
-    return _unfolded(y, x), vjp
-
-
-def _check_mlp(x, up, down, activation, gate, gate_bias):
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
-    gated = activation == "swiglu"
-    if gated != (gate is not None) or gate_bias is not None and not gated:
-        raise ValueError("the activation swiglu takes a gate, and it alone; this is "
-                         f"{activation} with{'out' if gate is None else ''} a gate")
-    matrices = up.ndim == 2 and down.ndim == 2
-    if not matrices or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
-        raise ValueError("x (..., C), up (F, C) and down (P, F) need the same C and the same F; "
-                         f"they are {list(x.shape)}, {list(up.shape)} and {list(down.shape)}")
-    if gate is not None and gate.shape != up.shape:
-        raise ValueError(f"gate needs the shape of up, {list(up.shape)}, and has "
-                         f"{list(gate.shape)}")
+        return formulas.mlp_vjp(g, *arguments, kept, kind)
+    return y, vjp
 
 
 @op
-def embedding(ids: Array, weight: Array) -> Rule:
+def swiglu(gate: Array, x: Array):
+    """silu(gate) * x, what a gated MLP has for an activation: two arrays of one shape.
+
+    Its vjp shares work with the value, and is faster than those of `silu` and `multiply`.
+    """
+    _check_shapes("gate (...), x (...)", gate, x)
+    gate, x = one_type(gate, x)
+
+    def vjp(g):
+        return formulas.swiglu_vjp(g, gate, x)
+    return formulas.swiglu(gate, x), vjp
+
+
+@op
+def embedding(ids: Array, weight: Array):
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
-    check_axes("weight", weight, "V, C", 2, 2)
+    _check_shapes("weight (V, C)", weight)
     ids = _numbers_below(len(weight), ids, "id")
-    bags = ids.reshape(-1, 1)
+    bags = ids[..., None]                   # of one row each
     return weight.take(ids, axis=0), (None, _added_to_table(bags, Drop()))
 
 
 @op
 def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
-                  rng: np.random.Generator | None = None) -> Rule:
+                  rng: np.random.Generator | None = None):
     """Sums of n rows of a table, (..., n) integers below V, (V, C) -> (..., C), as PyTorch's op of
     mode "sum".  With an rng, rows are dropped with probability p, others scaled by 1 / (1 - p).
 
     Whole rows are dropped, with the mask that `dropout` has for an array of the shape of the ids.
     """
-    check_axes("weight", weight, "V, C", 2, 2)
-    if ids.ndim == 0:
-        raise ValueError("the last axis of the ids says which rows are summed, and these have none")
-    drop = dropout_settings(p, rng, ids.shape)
+    _check_shapes("ids (..., n), weight (V, C)", ids, weight)
+    drop = _dropout_settings(p, rng, ids.shape)
     weight, = one_type(weight)
     ids = _numbers_below(len(weight), ids, "id")
-    if drop.p == 1:                         # no row is left to sum
-        drop = Drop()
-        ids = ids[..., :0]
-    bags = _folded(ids)
-    value = formulas.sum_rows(weight, bags, *drop)
-    return _unfolded(value, ids), (None, _added_to_table(bags, drop))
+    return formulas.sum_rows(weight, ids, drop), (None, _added_to_table(ids, drop))
 
 
 def _added_to_table(bags, drop):
-    """Return the vjp to a table of the sums of rows, (R, n): each row gets g of its sums."""
+    """Return the vjp to a table of the sums of rows, (..., n): each row gets g of its sums."""
     def dtable(g):
         def add(total, ids=bags):
-            formulas.add_rows(total, ids, _folded(g), *drop)
+            formulas.add_rows(total, ids, g, drop)
         return Added(add, bags)
     return dtable
 
 
 @op
-def softmax(x: Array, axis: int = -1) -> Rule:
+def softmax(x: Array, axis: int = -1):
     """e^x / sum(e^x) along an axis; -inf gives 0.  Back:  dx = y (g - <g, y>)."""
     x, = one_type(x)
     y = formulas.softmax(x.swapaxes(axis, -1))
@@ -197,7 +152,7 @@ def softmax(x: Array, axis: int = -1) -> Rule:
 
 
 @op
-def log_softmax(x: Array, axis: int = -1) -> Rule:
+def log_softmax(x: Array, axis: int = -1):
     """x - log(sum(e^x)) along an axis.  Back:  dx = g - softmax(x) sum(g)."""
     x, = one_type(x)
     if x.size == 0:
@@ -212,20 +167,17 @@ def log_softmax(x: Array, axis: int = -1) -> Rule:
 
 
 @op
-def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Rule:
+def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100):
     """Mean of -log softmax(logits)[target] in nats, (..., V), (...) integers -> ().
     Back:  dlogits = g (softmax(logits) - 1 at the target) / n, for n targets.
 
     Targets equal to `ignore_index` are not counted.  The classes are the last axis.
     """
-    check_axes("logits", logits, "..., V", 1)
-    if logits.shape[:-1] != targets.shape:
-        raise ValueError("targets need the shape of the logits without the last axis, "
-                         f"{list(logits.shape[:-1])}, and have {list(targets.shape)}")
+    _check_shapes("logits (..., V), targets (...)", logits, targets)
     logits, = one_type(logits)
     shape = logits.shape
-    flat = _numbers_below(shape[-1], targets, "target", ignore_index).reshape(-1)
-    losses, slopes, counted = formulas.cross_entropy(_folded(logits), flat, ignore_index)
+    targets = _numbers_below(shape[-1], targets, "target", ignore_index).reshape(-1)
+    losses, slopes, counted = formulas.cross_entropy(rows(logits), targets, ignore_index)
     if counted == 0:
         raise ValueError(f"there is no target to average over, among {targets.size} "
                          f"with ignore_index={ignore_index}")
@@ -237,22 +189,20 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
 
 
 @op
-def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = NORM_EPS) -> Rule:
+def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = NORM_EPS):
     """Bring the last axis to mean 0, variance 1; scale, shift: (..., C), (C,), (C,) -> (..., C)."""
     return _norm(x, weight, bias, eps, centred=True)
 
 
 @op
-def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS) -> Rule:
+def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS):
     """Divide the last axis by its root mean square, then scale: (..., C), (C,) -> (..., C)."""
     return _norm(x, weight, None, eps, centred=False)
 
 
 def _norm(x, weight, bias, eps, centred):
-    check_axes("x", x, "..., C", 1)
+    _check_shapes("x (..., C), weight (C), bias (C)", x, weight, bias)
     C = x.shape[-1]
-    check_row("weight", weight, C, "channels")
-    check_row("bias", bias, C, "channels")
     if weight is None:
         weight = np.ones(C, x.dtype)
     if bias is None:
@@ -266,20 +216,18 @@ def _norm(x, weight, bias, eps, centred):
 
 
 @op
-def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None) -> Rule:
+def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None):
     """With an rng, zero each element with probability p and scale the rest by 1 / (1 - p); else x.
 
     The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
     """
-    settings = dropout_settings(p, rng, x.shape)
+    settings = _dropout_settings(p, rng, x.shape)
     if settings.p == 0:
         return x, (lambda g: g,)
     x, = one_type(x)
 
     def drop(x):
-        if settings.p == 1:
-            return np.zeros_like(x)
-        return formulas.dropout(x, *settings)
+        return formulas.dropout(x, settings)
     return drop(x), (drop,)
 
 
@@ -287,7 +235,7 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None) ->
 def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array = None,
                                  dropout_p: float = 0.0, is_causal: bool = False,
                                  scale: float | None = None,
-                                 rng: np.random.Generator | None = None) -> Rule:
+                                 rng: np.random.Generator | None = None):
     """softmax(query key^T scale + mask) value: (..., T, D), (..., S, D), (..., S, E) -> (..., T, E)
 
     The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), is true where a
@@ -295,36 +243,32 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     query t attends to keys up to t.  A query that may attend to no key gets 0.  Weights are dropped
     if and only if an rng is given.
     """
-    q, k, v = one_type(query, key, value)
-    if (min(q.ndim, v.ndim) < 2 or k.shape[:-2] != q.shape[:-2] or k.shape[-1] != q.shape[-1]
-            or v.shape[:-1] != k.shape[:-1]):
-        raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
-                         "leading axes, the same D and the same S; they are "
-                         f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
-    *lead, T, D = q.shape
-    S, E = v.shape[-2:]
+    _check_shapes("query (..., T, D), key (..., S, D), value (..., S, E)", query, key, value)
+    given = one_type(query, key, value)
+    heads = [_by_head(x) for x in given]
+    *lead, T, D = query.shape
+    shape = *lead, T, key.shape[-2]         # of the weights
     mask = None
     if attn_mask is not None:
-        mask = np.broadcast_to(_added(attn_mask, q.dtype), (*lead, T, S))
+        mask = np.broadcast_to(_added(attn_mask, given[0].dtype), shape)
         mask = _by_head(mask)
     if scale is None:
         scale = max(D, 1) ** -0.5
-    drop = dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
-    how = How(mask, is_causal, scale, drop)
-    heads = _by_head(q), _by_head(k), _by_head(v)
+    drop = _dropout_settings(dropout_p, rng, shape)
+    how = How(mask, is_causal, float(scale), drop)
     out, moments = formulas.attention(*heads, how)
 
     def vjp(g):
-        dq, dk, dv = formulas.attention_vjp(_by_head(g), *heads, out, moments, how)
-        return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
-    return out.reshape(*lead, T, E), vjp
+        gradients = [np.empty(x.shape, x.dtype) for x in heads]
+        formulas.attention_vjp(_by_head(g), *heads, out, moments, how, gradients)
+        return [dx.reshape(x.shape) for dx, x in zip(gradients, given)]
+    return out.reshape(*lead, T, value.shape[-1]), vjp
 
 
 def _by_head(x):
-    """Give x a batch and heads, (..., T, D) -> (B, H, T, D)."""
-    B = math.prod(x.shape[:-3])
-    H = math.prod(x.shape[-3:-2])
-    return x.reshape(B, H, *x.shape[-2:])
+    """Give x a batch of single heads, (..., T, D) -> (B, 1, T, D)."""
+    *lead, T, D = x.shape
+    return x.reshape(math.prod(lead), 1, T, D)
 
 
 def _added(mask, dtype):
@@ -340,7 +284,7 @@ def _added(mask, dtype):
 @op
 def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
                    dropout_p: float = 0.0, is_causal: bool = False,
-                   rng: np.random.Generator | None = None) -> Rule:
+                   rng: np.random.Generator | None = None):
     """scaled_dot_product_attention of H heads from their packed projections and back to channels:
     (..., T, (H + 2 G) D) -> (..., T, H D), with G = num_kv_heads, by default H.
 
@@ -349,18 +293,18 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
 
     Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2.
     """
-    check_axes("qkv", qkv, "..., T, C", 2)
-    *lead, T, width = qkv.shape
+    _check_shapes("qkv (..., T, C)", qkv)
+    *lead, T, C = qkv.shape
     H = num_heads
     G = num_heads if num_kv_heads is None else num_kv_heads
     check_heads(H, G)
     all_heads = H + 2 * G
-    D, left = divmod(width, all_heads)
-    if D < 1 or left:
-        raise ValueError(f"{width} channels do not split evenly into the queries of {H} heads and "
-                         f"the keys and values of {G}")
+    if C < 1 or C % all_heads:
+        raise ValueError(f"{C} channels do not split evenly into the queries of {H} heads and the "
+                         f"keys and values of {G}")
+    D = C // all_heads
     qkv, = one_type(qkv)
-    drop = dropout_settings(dropout_p, rng, (*lead, H, T, T), below_1=True)
+    drop = _dropout_settings(dropout_p, rng, (*lead, H, T, T))
     how = How(causal=is_causal, scale=D ** -0.5, drop=drop)
 
     def heads(x, n):                                            # (..., T, n D) -> (B, n, T, D)
@@ -373,7 +317,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        formulas.attention_vjp(heads(g, H), *packed, out, moments, how, into=parts(dqkv))
+        formulas.attention_vjp(heads(g, H), *packed, out, moments, how, parts(dqkv))
         return dqkv,
     value = out.swapaxes(1, 2)                                  # (B, T, H, D)
     return value.reshape(*lead, T, H * D), vjp
@@ -381,17 +325,15 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
 
 @op
 def rotary(x: Array, num_heads: int, d_key: int | None = None,
-           base: float = ROTARY_BASE) -> Rule:
+           base: float = ROTARY_BASE):
     """Rotate each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
     t base^(-2 i / D), so that q . k depends on their distance: (..., T, W) -> (..., T, W).
 
     The first num_heads D channels are rotated, D = d_key (by default all, W / num_heads).  Later
     channels, such as packed values, are passed on.  Back:  rotate by the opposite angle.
     """
-    check_axes("x", x, "..., T, W", 2)
     x, = one_type(x)
-    D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
-    cos, sin = rotary_angles(x.shape[-2], D, x.dtype, num_heads, base)
+    _, cos, sin = _turns(x, num_heads, d_key, base)
 
     def dx(g):
         return formulas.rotate(g, cos, -sin)
@@ -400,7 +342,7 @@ def rotary(x: Array, num_heads: int, d_key: int | None = None,
 
 @op
 def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | None = None,
-            eps: float = NORM_EPS) -> Rule:
+            eps: float = NORM_EPS):
     """Divide each head's channels by their root mean square, and with a `base` then rotate them as
     `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, rotated back.
 
@@ -412,14 +354,8 @@ def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | No
     al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2; the norm is that of
     Zhang & Sennrich 2019, section 4.
     """
-    check_axes("x", x, "..., T, W", 2)
     x, = one_type(x)
-    T = x.shape[-2]
-    D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
-    if base is None:
-        cos = sin = np.empty((T, 0), x.dtype)       # no pair is rotated
-    else:
-        cos, sin = rotary_angles(T, D, x.dtype, num_heads, base)
+    D, cos, sin = _turns(x, num_heads, d_key, base)
     y, rstd = formulas.norm_heads(x, cos, sin, num_heads, D, eps)
 
     def dx(g):
@@ -427,16 +363,21 @@ def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | No
     return y, (dx,)
 
 
-def _channels_of_a_head(W, num_heads, d_key, base):
-    """Return D, after checking that the heads fit into W channels and that D is even to rotate."""
+def _turns(x, num_heads, d_key, base):
+    """Return D, and the angles' cosine and sine, of heads in (..., T, W); no base, no angles.
+    Raise a ValueError if the heads do not fit into W channels."""
+    _check_shapes("x (..., T, W)", x)
+    T, W = x.shape[-2:]
     D = W // max(num_heads, 1) if d_key is None else d_key
     used = index(num_heads * D)
-    if num_heads < 1 or D < 1 or used > W or d_key is None and used != W:
+    if min(num_heads, D) < 1 or used > W or d_key is None and used != W:
         raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
-    if base is not None and (D % 2 or not base > 0):
+    if base is None:
+        return D, *rotary_angles(T, 0, x.dtype)
+    if D % 2 or not base > 0:
         raise ValueError("channels are turned in pairs, by a base above 0; a head has "
                          f"{D} channels, and the base is {base}")
-    return D
+    return D, *rotary_angles(T, D, x.dtype, num_heads, base)
 
 
 @lru_cache(maxsize=8)
@@ -450,37 +391,41 @@ def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float =
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
-def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
-    """Raise a ValueError unless a row, if it is given, has n numbers, one for each of `what`."""
-    if row is not None and row.shape != (n,):
-        raise ValueError(f"{name} needs one number for each of {n} {what}, "
-                         f"and has shape {list(row.shape)}")
+def _check_shapes(table, *arrays):
+    """Raise a ValueError unless arrays have the axes of a table, as "x (..., C), weight (P, C)".
+
+    A name has one size in all of them, and "..." are the same leading axes.  None always fits.
+    """
+    sizes = {}
+    for axes, x in zip(re.findall(r"\((.*?)\)", table), arrays):
+        if x is None:
+            continue
+        names = axes.split(", ")
+        shape = x.shape
+        if names[0] == "...":
+            lead = x.ndim - len(names) + 1
+            shape = shape[:lead], *shape[lead:]
+        found = dict(zip(names, shape))
+        if len(names) != len(shape) or sizes | found != found | sizes:      # a size differs
+            shapes = ", ".join("None" if x is None else str(list(x.shape)) for x in arrays)
+            raise ValueError(f"expected {table}, each name of one size; shapes are {shapes}")
+        sizes |= found
 
 
-def check_axes(name: str, x: np.ndarray, axes: str, least: int, most: int = 64) -> None:
-    """Raise a ValueError unless an array has so many axes, which `axes` describes."""
-    if not least <= x.ndim <= most:
-        raise ValueError(f"{name} has axes ({axes}), and this has shape {list(x.shape)}")
-
-
-def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int, ...],
-                     below_1: bool = False) -> Drop:
+def _dropout_settings(p, rng, shape):
     """Return the probability to drop, 0 without an rng; the 64-bit seed of a mask of this shape,
     drawn from the rng if there is a mask; and the number of the mask's first element, which is not
     0 where the rng has a `first_row`, as that of a rank has."""
-    if not 0 <= p <= 1 or below_1 and p == 1:
-        most = "below" if below_1 else "at most"
-        raise ValueError(f"the probability to drop is at least 0 and {most} 1; this is {p}")
-    if rng is None:
+    if not 0 <= p <= 1:
+        raise ValueError(f"the probability to drop is at least 0 and at most 1; this is {p}")
+    if rng is None or p == 0:
         return Drop()
-    if p in (0, 1):
-        return Drop(p)
     if not isinstance(rng, np.random.Generator):
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
                         f"not {type(rng).__name__}")
     seed = int(rng.integers(2**63))
     first_row = getattr(rng, "first_row", 0)
-    return Drop(p, seed, first_row * math.prod(shape[1:]))
+    return Drop(float(p), seed, first_row * math.prod(shape[1:]))
 
 
 def check_heads(H: int, G: int) -> None:
@@ -489,24 +434,11 @@ def check_heads(H: int, G: int) -> None:
         raise ValueError(f"{H} heads of queries do not split evenly among {G} of keys and values")
 
 
-def _folded(x):
-    """Fold all axes but the last into one, (..., C) -> (R, C)."""
-    *lead, C = x.shape
-    return x.reshape(math.prod(lead), C)
-
-
-def _unfolded(rows, x):
-    """Give rows the leading axes of x, (R, P) -> (..., P)."""
-    return rows.reshape(*x.shape[:-1], rows.shape[-1])
-
-
 def _numbers_below(limit, ids, what, ignored=None):
     """Return ids as int64, dense, after checking that each is in [0, limit), or is `ignored`."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
-    wrong = (ids < 0) | (ids >= limit)
-    if wrong.any():
-        wrong &= ids != ignored
+    wrong = (ids != ignored) & ((ids < 0) | (ids >= limit))
     for place in np.argwhere(wrong):
         place = tuple(place.tolist())
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "

@@ -40,14 +40,14 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
     """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
 
     For each parameter: itself, its gradient, and the optimiser's state.  For each token: in a
-    block, 6 C, its keys and values, and the hidden channels of the MLP; outside the blocks, 4 C and
-    three times the V logits.
+    block, 6 C, its keys and values, and the hidden channels of the MLP, three times where it has a
+    gate; outside the blocks, 4 C and three times the V logits.
     """
     numbers = 2 * parameters(config) + state(config, optimizer)
     config = config.resolved()
     C = config.n_embd
     gated = config.activation == "swiglu"
-    of_block = 6 * C + 2 * config.n_kv_head * config.d_head + config.n_inner * (1 + gated)
+    of_block = 6 * C + 2 * config.n_kv_head * config.d_head + config.n_inner * (1 + 2 * gated)
     of_token = config.n_layer * of_block + 4 * C + 3 * config.vocab_size
     return 4 * (numbers + batch_size * config.block_size * of_token)
 

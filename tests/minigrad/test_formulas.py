@@ -7,12 +7,13 @@ import pytest
 
 import minigrad as mg
 from minigrad import formulas, random
-from minigrad.formulas import CannotCompile, formula
+from minigrad.formulas import formula
 from minigrad.kernels.compiler import compiling
 from tests import plain
 from tests.kit import compiled_only, python
-from tests.minigrad.test_ops import (EXAMPLES, applied, call, flattened, frozen, in_another_layout,
-                                     in_strides, learnt, r, rng, tensors_of)
+from tests.minigrad.test_ops import (EXAMPLES, applied, call, calls, flattened, frozen,
+                                     in_another_layout, in_strides, learnt, lines, r, rng,
+                                     tensors_of)
 
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
 
@@ -24,37 +25,99 @@ def some_hidden(H, T, S):
     return mask
 
 
+def numbers(table):
+    """The rows of a table of whole numbers."""
+    return [[int(n) for n in line.split()] for line in lines(table)]
+
+
+PRODUCTS = numbers("""
+          1   1    1
+      4  69  40   70
+      3  17 900   33
+      2  33   0   17
+      3   0   5    9
+         64 640    0
+    2 2 50 857   31
+      4   7   3    2
+        300  16   64
+          8 400 1500
+""")    # N for stacks, M, K, P.  Of the last, less than K is packed at a time.
+MLPS = numbers("""
+      1   1  1  1
+     50   0  7  3
+      7 900 40 65
+    300  60 65 30
+""")    # M, K, F, P
+NORMED = numbers("""
+      1 1 1
+      1 5 7
+      2 3 33
+    1 300 65
+""")
+ATTENDED = numbers("""
+    1 1   1   1  1  1
+    2 3  50  50  5  5
+    1 2   7 130  8  3
+    2 1 100  20 16 20
+    2 4  64  64 32 32
+    2 4   9  40  8  8
+    2 6  40  12  8  8
+    3 4  60  60  4  7
+    2 2   5   0  4  3
+    2 2   0   5  4  4
+    0 4   5   5  4  4
+    1 2   0   0  4  4
+""")    # B, H, T, S, D, E
+PACKED = numbers("""
+      7 4 4
+     70 4 2
+     70 6 3
+     40 4 1
+    130 2 1
+      0 4 2
+""")    # T, H, G
+BAGS = numbers("""
+     5  200 1  3
+     1   30 7  1
+     5    3 2  0
+    65 1400 3 64
+""")    # V, R, n, C
 FAR = np.concatenate([np.linspace(-12, 12, 50_001), [0, -0.0, 1e-30, 1e4, -1e4]])
 TARGETS = rng.integers(65, size=300)
 TARGETS[::5] = -100
 # Beside the examples: rows that fill no whole vector or tile, more than one block, and none at all.
 RAGGED = [
+    *calls("""
+        matmul [2,50,70] [70,31]
+        linear [7,900] [40,900]
+        linear [2,3,90] [40,90] [40]
+        dropout [100003] 0.2 rng=rng
+        dropout [1000] 0.999 rng=rng
+        rms_norm [1,1] [1] eps=1e-3
+        rms_norm [2,3,33] [33] eps=1e-3
+        rms_norm [300,65] [65] eps=1e-3
+        rotary [3,5,20] 3 4
+        rotary [2,2,70,48] 6
+        rotary [5,90,300] 5 40
+        cross_entropy [1,1] i[0]
+    """),
     *[call("softmax", 5 * r(shape)) for shape in ((1, 1), (3, 0), (5, 7), (2, 3, 33), (300, 65))],
-    call("softmax", r((3, 33)) - 300), call("softmax", r((3, 16)) + 300),
+    call("softmax", r((3, 33)) - 300),
+    call("softmax", r((3, 16)) + 300),
     call("cross_entropy", r((7, 20)) - 300, np.arange(7)),
-    *[call("gelu", FAR, approximate=how) for how in ("none", "tanh")],
-    *[call("mlp", r((M, K)), r((F, K)) / 9, r((P, F)) / 9, r(F), r(P), activation)
-      for M, K, F, P in ((1, 1, 1, 1), (50, 0, 7, 3), (7, 900, 40, 65), (300, 60, 65, 30))
+    call("cross_entropy", 4 * r((300, 65)), TARGETS),
+    call("gelu", FAR),
+    call("gelu", FAR, approximate="tanh"),
+    *[call("matmul", r(stack + [M, K]), r(stack + [K, P])) for *stack, M, K, P in PRODUCTS],
+    *[call("mlp", r((M, K)), r((F, K)) / 9, r(F), r((P, F)) / 9, r(P), activation)
+      for M, K, F, P in MLPS
       for activation in ("gelu", "gelu_tanh", "relu2")],
-    *[call("mlp", r((M, K)), r((F, K)), r((3, F)) / 300, r(F), None, "swiglu", r((F, K)),
-           300 * r(F))      # whose exponentials overflow
-      for M, K, F in ((1, 1, 1), (7, 70, 33), (700, 4, 65))],
-    *[call("matmul", r((*N, M, K)), r((*N, K, P))) for N, M, K, P in (
-        ((), 1, 1, 1), ((4,), 69, 40, 70), ((3,), 17, 900, 33), ((2,), 33, 0, 17), ((3,), 0, 5, 9),
-        ((), 64, 640, 0), ((2, 2), 50, 857, 31), ((4,), 7, 3, 2), ((), 300, 16, 64),
-        ((), 8, 400, 1500))],         # of which less than the inner dimension is packed at a time
-    call("linear", r((7, 900)), r((40, 900))),
-    call("dropout", r(100_003), 0.2, frozen), call("dropout", r(1000), 0.999, frozen),
-    *[call("layer_norm", r(shape), r(shape[-1]), r(shape[-1]), eps=1e-3)
-      for shape in ((1, 1), (5, 7), (2, 3, 33), (300, 65))],
-    *[call("rms_norm", r(shape), r(shape[-1]), eps=1e-3)
-      for shape in ((1, 1), (2, 3, 33), (300, 65))],
+    *[call("swiglu", 300 * r(shape), r(shape))      # whose exponentials overflow
+      for shape in ((1, 1), (7, 33), (700, 65))],
+    *[call("layer_norm", r(shape), r(shape[-1]), r(shape[-1]), eps=1e-3) for shape in NORMED],
     *[call("scaled_dot_product_attention", r((B, H, T, D)), r((B, H, S, D)), r((B, H, S, E)),
            some_hidden(H, T, S) if masked else None, p, causal, None, frozen)
-      for B, H, T, S, D, E in (
-          (1, 1, 1, 1, 1, 1), (2, 3, 50, 50, 5, 5), (1, 2, 7, 130, 8, 3), (2, 1, 100, 20, 16, 20),
-          (2, 4, 64, 64, 32, 32), (2, 4, 9, 40, 8, 8), (2, 6, 40, 12, 8, 8), (3, 4, 60, 60, 4, 7),
-          (2, 2, 5, 0, 4, 3), (2, 2, 0, 5, 4, 4), (0, 4, 5, 5, 4, 4), (1, 2, 0, 0, 4, 4))
+      for B, H, T, S, D, E in ATTENDED
       for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
     # Scores of -121, -132 and -144, without rounding.
     call("scaled_dot_product_attention", 11.0 + rng.integers(2, size=(2, 40, 1)),
@@ -62,17 +125,17 @@ RAGGED = [
     *[call("scaled_dot_product_attention", *r((3, 1, 2, 40, 8)), is_causal=True, scale=scale)
       for scale in (-0.7, 0.0)],        # which must hide no other keys than a positive one
     *[call("self_attention", r((2, T, 24)), H, G, p, causal, frozen)
-      for T, H, G in ((7, 4, None), (70, 4, 2), (70, 6, 3), (40, 4, 1), (130, 2, 1), (0, 4, 2))
+      for T, H, G in PACKED
       for causal, p in ((False, 0), (True, 0.3))],
-    call("rotary", r((3, 5, 20)), 3, 4), call("rotary", r((2, 2, 70, 48)), 6),
-    call("rotary", r((5, 90, 300)), 5, 40),
-    *[call("qk_norm", r(shape), heads, D, base, 1e-3) for base in (None, 1e3)
-      for shape, heads, D in (((1, 2), 1, 2), ((3, 5, 20), 3, 6), ((2, 2, 70, 48), 4, 8),
-                              ((5, 90, 300), 6, 32))],
-    call("cross_entropy", 4 * r((300, 65)), TARGETS),
-    call("cross_entropy", r((1, 1)), np.array([0])),
+    *[call("qk_norm", r(shape), heads, D, base, 1e-3)
+      for base in (None, 1e3)
+      for shape, heads, D in (
+          ((1, 2), 1, 2),
+          ((3, 5, 20), 3, 6),
+          ((2, 2, 70, 48), 4, 8),
+          ((5, 90, 300), 6, 32))],
     *[call("embedding_bag", rng.integers(V, size=(R, n)), r((V, C)) * (1 - p), p, frozen)
-      for V, R, n, C in ((5, 200, 1, 3), (1, 30, 7, 1), (5, 3, 2, 0), (65, 1400, 3, 64))
+      for V, R, n, C in BAGS
       for p in (0.0, 0.4, 0.999)],
 ]
 
@@ -131,10 +194,10 @@ def test_a_kernel_stands_in_for_a_formula_with_the_same_arguments(name):
 
 
 def test_every_formula_has_a_plug_but_parts_of_others_and_whole_numbers():
-    parts = {"activated", "attention_weights", "for_each_head", "formula", "gelu_slope",
-             "inverse_rms", "kept_elements", "merged", "ngram_rows", "normal_cdf", "row_mean",
-             "row_sum", "sigmoid", "split_heads", "sum_of_heads", "tanh_cdf", "value_and_slope"}
-    composed = {"gated_mlp", "gated_mlp_vjp", "linear_vjp"}     # of formulas with kernels
+    parts = {"activated", "attention_weights", "column_sum", "for_each_head", "formula",
+             "gelu_and_slope", "inverse_rms", "kept_elements", "ngram_rows", "row_mean", "row_sum",
+             "rows", "sigmoid", "sum_of_heads", "value_and_slope", "view_of_heads"}
+    composed = {"linear_vjp"}           # of formulas with kernels
     stated = {name for name, f in vars(formulas).items()
               if inspect.isfunction(f) and f.__module__ == formulas.__name__}
     assert PLUGGED.keys() == stated - parts - composed | {"draw"}
@@ -203,7 +266,7 @@ def test_formula_leaves_any_other_error_of_a_kernel_to_the_caller():
 
 
 @compiled_only
-def test_formula_unplugs_a_kernel_that_cannot_be_compiled_and_says_so_once(monkeypatch):
+def test_stands_in_for_unplugs_a_kernel_that_cannot_be_compiled_and_says_so_once(monkeypatch):
     def broken(f):
         raise RuntimeError("no such instruction")
     monkeypatch.setattr(compiling, "_njit", broken)
@@ -216,7 +279,7 @@ def test_formula_unplugs_a_kernel_that_cannot_be_compiled_and_says_so_once(monke
     @compiling.stands_in_for(formulas.softmax)
     def by_kernel(x):
         never_compiled(x, np.empty_like(x))
-    assert formulas.softmax.kernel is by_kernel
+    assert formulas.softmax.kernel.__wrapped__ is by_kernel
     x = r((3, 4))
     with pytest.warns(RuntimeWarning, match="softmax is left to NumPy.*no such in") as said:
         assert np.array_equal(mg.softmax(x).data, formulas.softmax.plain(x))
@@ -225,15 +288,19 @@ def test_formula_unplugs_a_kernel_that_cannot_be_compiled_and_says_so_once(monke
     assert np.array_equal(mg.softmax(x).data, formulas.softmax.plain(x))
 
 
-def test_formula_computes_itself_where_its_kernel_calls_one_that_cannot_be_compiled():
+@compiled_only
+def test_stands_in_for_computes_the_formula_where_its_kernel_calls_one_that_cannot_be_compiled():
+    @compiling.stands_in_for(square)
     def by_kernel(x, times=1):
-        raise CannotCompile("square_kernel: no such instruction")
+        raise compiling.CannotCompile("square_kernel: no such instruction")
 
     @formula
     def cube(x):
         return x * square(x)
-    square.kernel = by_kernel
-    cube.kernel = lambda x: x * by_kernel(x)
+
+    @compiling.stands_in_for(cube)
+    def cube_by_kernel(x):
+        return x * by_kernel(x)
     with pytest.warns(RuntimeWarning, match="could not compile square_kernel") as said:
         assert cube(2) == 8
     assert len(said) == 2 and cube.kernel is None and square.kernel is None

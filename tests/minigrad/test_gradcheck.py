@@ -9,6 +9,7 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.formulas import Drop, How
+from tests.kit import attention_gradients
 
 r = np.random.default_rng(0).standard_normal
 SQUARES = r((3, 4, 4))                  # of queries, keys and values, too
@@ -16,6 +17,7 @@ ROWS, OTHER_ROWS = r((2, 4, 6))
 GAIN = np.ones(6)
 SHIFT = np.zeros(6)
 CAUSAL = How(causal=True, scale=0.5)
+DROP = Drop(0.3, 5)
 
 
 def of_one_head(vjp):
@@ -32,7 +34,7 @@ def attended(on, back):
     """Attention that takes other settings going back."""
     def f(q, k, v):
         out, moments = formulas.attention(q, k, v, on)
-        return out, lambda g: formulas.attention_vjp(g, q, k, v, out, moments, back)
+        return out, lambda g: attention_gradients(g, q, k, v, out, moments, back)
     return f
 
 
@@ -168,12 +170,12 @@ WRONG = {
     "dropout scale forgotten going back": (
         [ROWS],
         lambda x: (
-            formulas.dropout(x, 0.3, 5),
-            lambda g: [np.where(formulas.dropout(x, 0.3, 5) != 0, g, 0)])),
+            formulas.dropout(x, DROP),
+            lambda g: [np.where(formulas.dropout(x, DROP) != 0, g, 0)])),
     "dropout mask forgotten going back": (
         [ROWS],
         lambda x: (
-            formulas.dropout(x, 0.3, 5),
+            formulas.dropout(x, DROP),
             lambda g: [g / 0.7])),
     # Norms
     "layer norm without the gradient of the mean": (

@@ -17,7 +17,7 @@ from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
-from tests.kit import compiled_only, normal, refusal
+from tests.kit import attention_gradients, compiled_only, normal, refusal
 from tests.minigrad.test_formulas import assert_close
 
 
@@ -92,8 +92,8 @@ def test_nan_in_a_query_reaches_no_other_query(dtype):
     broken[0, 0, 10:50] = np.nan
     (out, moments), (found, of_found) = (formulas.attention(x, k, v, how)
                                          for x in (q, broken))
-    dq, dk, dv = formulas.attention_vjp(g, q, k, v, out, moments, how)
-    dq_, dk_, dv_ = formulas.attention_vjp(g, broken, k, v, found, of_found, how)
+    dq, dk, dv = attention_gradients(g, q, k, v, out, moments, how)
+    dq_, dk_, dv_ = attention_gradients(g, broken, k, v, found, of_found, how)
     for whole, with_nan in ((out, found), (dq, dq_)):
         assert np.isnan(with_nan[0, 0, 10:50]).all()
         with_nan[0, 0, 10:50] = whole[0, 0, 10:50]
@@ -171,16 +171,16 @@ def test_a_part_of_a_batch_drops_what_the_whole_drops_there(on):
         heads = [x[rows] for x in (q, k, v)]
         how = How(None, True, 0.5, Drop(p, seed, from_row * H * T * T))
         out, moments = on.attention(*heads, how)
-        gradients = on.attention_vjp(g[rows], *heads, out, moments, how)
+        gradients = attention_gradients(g[rows], *heads, out, moments, how, on=on)
         totals = [np.zeros((20, D)) for _ in ids[rows]]
         for r, total in enumerate(totals, start=from_row):
-            on.add_rows(total, ids[r:r + 1], g[r:r + 1, 0, 0], p, seed, r * n)
-        return [on.dropout(q[rows], p, seed, first=from_row * H * T * D), out, *gradients,
-                on.sum_rows(table, ids[rows], p, seed, from_row * n), np.array(totals)]
+            on.add_rows(total, ids[r:r + 1], g[r:r + 1, 0, 0], Drop(p, seed, r * n))
+        return [on.dropout(q[rows], Drop(p, seed, from_row * H * T * D)), out, *gradients,
+                on.sum_rows(table, ids[rows], Drop(p, seed, from_row * n)), np.array(totals)]
     for whole, part in zip(computed(0), computed(start), strict=True):
         assert np.allclose(whole[start:], part, rtol=1e-12, atol=1e-14)
     together = np.zeros((20, D))
-    on.add_rows(together, ids, g[:, 0, 0], p, seed)
+    on.add_rows(together, ids, g[:, 0, 0], Drop(p, seed))
     assert np.allclose(together, computed(0)[-1].sum(axis=0), rtol=1e-12)
 
 
@@ -198,13 +198,13 @@ def test_dropout_keeps_an_element_if_and_only_if_its_32_bits_reach_p(dtype):
     for i, seed in ((0, 3), (1, 2**32), (777, 2**63 - 1), (39_999, 1234567890123456789)):
         least = bits(i, seed)
         for dropout in (formulas.dropout, plain.dropout):
-            assert dropout(ones, least / 2**32, seed)[i] > 0
-            assert dropout(ones, (least + 1) / 2**32, seed)[i] == 0
+            assert dropout(ones, Drop(least / 2**32, seed))[i] > 0
+            assert dropout(ones, Drop((least + 1) / 2**32, seed))[i] == 0
 
 
 def test_dropout_masks_look_random():
     n, p = 1_000_000, 0.3
-    masks = np.stack([formulas.dropout(np.ones(n, np.float32), p, seed) > 0
+    masks = np.stack([formulas.dropout(np.ones(n, np.float32), Drop(p, seed)) > 0
                       for seed in (1, 2, 2**32 + 1)])
     error = 4 / np.sqrt(n)          # four standard errors of a correlation
     assert np.abs(masks.mean(axis=1) - (1 - p)).max() < error * np.sqrt(p * (1 - p))
@@ -225,7 +225,7 @@ def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
 
     def gradients(q, g):
         out, moments = formulas.attention(q, k, v, how)
-        return formulas.attention_vjp(g, q, k, v, out, moments, how)[1:]
+        return attention_gradients(g, q, k, v, out, moments, how)[1:]
     one_head = [x.reshape(2, 1, 210, 8) for x in (q, g)]
     for dx, expected in zip(gradients(q, g), gradients(*one_head)):
         assert np.array_equal(dx, expected)
@@ -312,10 +312,9 @@ SIX, FOUR = np.ones((2, 3), np.float32), np.ones(4, np.float32)
     ("muon", [[SIX], [SIX[:1]], [SIX], np.ones((1, 3)), 5], "takes 6 numbers of float32"),
     ("muon", [[SIX], [SIX], [SIX.astype(np.float64)], np.ones((1, 3)), 5], "has 6 of float64"),
     ("sum_of_squares", [[SIX, FOUR.astype(np.float64)]], "has 4 of float64"),
-    ("add_rows", [SIX.copy(), np.zeros((5, 2), int), np.ones((4, 3), np.float32)],
-     "[4, 3] cannot be added to 5 rows of [2, 3]"),
-    ("add_rows", [SIX.copy(), np.zeros((5, 2), int), np.ones((5, 4), np.float32)],
-     "[5, 4] cannot be added to 5 rows of [2, 3]")])
+    *[("add_rows", [SIX.copy(), np.zeros((5, 2), int), np.ones(shape, np.float32), Drop()],
+       f"{[*shape]} cannot be added to rows of [2, 3] for ids of [5, 2]")
+      for shape in ((4, 3), (5, 4))]])
 def test_what_takes_addresses_or_sizes_from_one_array_refuses_others(f, arguments, says):
     assert says in refusal(ValueError, getattr(formulas, f), *arguments)
 
@@ -324,7 +323,8 @@ def test_what_takes_addresses_or_sizes_from_one_array_refuses_others(f, argument
 @pytest.mark.parametrize("ids", [[[0, 2]], [[-1, 0]], [[2 ** 62, 0]]])
 def test_sum_rows_and_add_rows_refuse_a_row_that_is_not_there(ids):
     ids, g = np.array(ids), np.ones((1, 3), np.float32)
-    for f, arguments in ((formulas.sum_rows, (SIX, ids)), (formulas.add_rows, (SIX, ids, g))):
+    for f, arguments in ((formulas.sum_rows, (SIX, ids, Drop())),
+                         (formulas.add_rows, (SIX, ids, g, Drop()))):
         assert "and the table has 2 rows" in refusal(IndexError, f, *arguments)
 
 

@@ -35,16 +35,19 @@ def nan_file(path, model, training):
     return path
 
 
-@pytest.mark.parametrize("activation, name", [
-    ("gelu", "down.weight"), ("swiglu", "gate.weight"), ("swiglu", "gate.bias")])
-def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it(activation, name):
+@pytest.mark.parametrize("activation, name, op, met", [
+    ("gelu", "down.weight", "mlp", ""),
+    ("swiglu", "gate.weight", "linear", ".gate"),
+    ("swiglu", "gate.bias", "linear", ".gate")])
+def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it(
+        activation, name, op, met):
     model = small(activation=activation, mlp_bias=True)
     weight = dict(model.named_parameters())[f"blocks.1.mlp.{name}"]
     weight.data[2] = math.nan
     _, finding = repeat(bad_step(), model)
-    assert (finding.op, finding.direction, finding.cause) == ("mlp", "forward", "weight")
-    assert finding.module == "blocks.1.mlp" and finding.line.file == "model/layers.py"
-    assert "mg.mlp(" in finding.line.text
+    assert (finding.op, finding.direction, finding.cause) == (op, "forward", "weight")
+    assert finding.module == f"blocks.1.mlp{met}" and finding.line.file == "model/layers.py"
+    assert f"mg.{op}(" in finding.line.text
     assert (f"the weight blocks.1.mlp.{name} is not finite before the step: "
             in str(finding).replace("\n" + 16 * " ", " "))
     assert "--learning_rate" in advice(finding, SETTINGS)

@@ -81,7 +81,7 @@ from e4_heads import multi_head
 def block(x, w, heads):
     norm = mg.layer_norm
     a = multi_head(norm(x, w["gain1"], w["bias1"]), w["qkv"], w["out"], heads)
-    return x + a + mg.mlp(norm(x + a, w["gain2"], w["bias2"]), w["up"].T, w["down"].T)
+    return x + a + mg.mlp(norm(x + a, w["gain2"], w["bias2"]), w["up"].T, None, w["down"].T, None)
 """,
 }
 
