@@ -48,7 +48,7 @@ class Weights(NamedTuple):
     """
     gains: C2       # of the norms, (2 L + 1, C): two for each layer, and the last
     shifts: C2      # of the norms
-    biases: C2      # of qkv, out, up (F, or 2 F for SWIGLU) and down, one after the other, (L, ...)
+    biases: C2      # of qkv, the gate (if there is one), out, up and down, side by side, (L, ...)
     matrices: I2
     ngrams: C2      # embeddings, (rows, C)
 
@@ -177,25 +177,25 @@ def multiply_stage(part, parts, stage, layer, N, weights, options, scratch):
                               scratch.normed[part, :N])
     biases, first_row, unpacked = weights.biases[layer], layer * STAGES, scratch.unpacked[part]
     C, F, gated = x.shape[1], weights.matrices[DOWN, DEPTH], options.activation == SWIGLU
-    W = biases.size - 2 * C - (2 * F if gated else F)
+    G = F if gated else 0
+    W = biases.size - G - C - F - C
     if stage == QKV:
         normalise_rows(N, 1, 2 * layer, part, weights, options, scratch)
         project(normed, weights, first_row + QKV, wide, 0, biases[:W], unpacked, part, parts)
     elif stage == OUT or stage == DOWN:
-        a, c, at = (mixed, wide, W) if stage == OUT else (wide, mixed, biases.size - C)
+        a, c, at = (mixed, wide, W + G) if stage == OUT else (wide, mixed, biases.size - C)
         first, last = project(a, weights, first_row + stage, c, 0, biases[at:at + C], unpacked,
                               part, parts)
         for r in range(N):
             add_row(c[r, first:last], x[r, first:last])
     else:
         normalise_rows(N, 1, 2 * layer + 1, part, weights, options, scratch)
-        at = W + C
-        first, last = project(normed, weights, first_row + (GATE if gated else UP), wide, 0,
-                              biases[at:at + F], unpacked, part, parts)
-        beyond = weights.matrices[first_row + GATE, PANELS] * (TILE_BYTES // x.itemsize)
+        at, beyond = W + G + C, weights.matrices[GATE, PANELS] * (TILE_BYTES // x.itemsize)
+        first, last = project(normed, weights, first_row + UP, wide, beyond, biases[at:at + F],
+                              unpacked, part, parts)
         if gated:       # its columns of `wide` come before those of what it multiplies
-            project(normed, weights, first_row + UP, wide, beyond, biases[at + F:at + 2 * F],
-                    unpacked, part, parts)
+            project(normed, weights, first_row + GATE, wide, 0, biases[W:W + F], unpacked, part,
+                    parts)
         for r in range(N):
             row = wide[r, first:last]
             if gated:

@@ -142,8 +142,6 @@ def _weights(model):
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
     of_blocks = [[b.attention.qkv, b.mlp.gate, b.attention.out, b.mlp.up, b.mlp.down]
                  for b in model.blocks]
-    biased = [[b.attention.qkv, b.attention.out, b.mlp.gate, b.mlp.up, b.mlp.down]
-              for b in model.blocks]
 
     def given(parameter, size, otherwise):
         return np.full(size, otherwise, dtype) if parameter is None else parameter.data
@@ -157,7 +155,7 @@ def _weights(model):
         np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
         np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
         np.stack([np.concatenate([given(linear.bias, linear.weight.shape[0], 0)
-                                  for linear in block if linear]) for block in biased]),
+                                  for linear in block if linear]) for block in of_blocks]),
         np.array(table),
         model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else
         np.empty((0, config.n_embd), dtype))
