@@ -28,7 +28,7 @@ import pathlib
 import sys
 import tempfile
 
-from tests.flags import add_flags, parser
+from tests.flags import THREADS, add_flags, parser
 
 COMMANDS = ("writes", "kills", "ranks", "soak", "bits", "damage", "fuzz")
 TRAINING = ("writes", "kills", "ranks", "soak")     # which take flags of train.py
@@ -37,7 +37,7 @@ TRAINING = ("writes", "kills", "ranks", "soak")     # which take flags of train.
 def main(argv: list[str] | None = None) -> None:
     """The command."""
     # One thread, so that a process may be forked; the result does not depend on it.
-    os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    os.environ |= dict.fromkeys(THREADS, "1")
     options = parse(argv)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         sys.exit(0 if options.module.run(options, pathlib.Path(folder)) else 1)

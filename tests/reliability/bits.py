@@ -15,6 +15,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numba
 import numpy as np
@@ -38,9 +39,8 @@ SHAPES = [(1, 1), (3, 5), (5, 16), (7, 17), (33, 31), (9, 100), (300, 65), (600,
 FLOATS = np.float32, np.float64
 UNVECTORISED = {"NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
 STEPS = 20
-RUN = ["--n_layer", "2", "--n_head", "2", "--n_embd", "64", "--block_size", "64", "--batch_size",
-       "16", "--eval_interval", "10", "--eval_iters", "2", "--warmup_iters", "5",
-       "--lr_decay_iters", str(STEPS)]
+RUN = ("--n_layer 2 --n_head 2 --n_embd 64 --block_size 64 --batch_size 16 --eval_interval 10 "
+       f"--eval_iters 2 --warmup_iters 5 --lr_decay_iters {STEPS}").split()
 
 
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
@@ -153,16 +153,17 @@ def decoders() -> Iterator[tuple[str, Callable]]:
     """Yield the logits after each of some characters, of models that are large enough for threads,
     and too small."""
     modern = dict(position="rotary", norm="rms", qk_norm=True, activation="relu2", ngrams=3)
-    for n_embd, (kind, config), dtype in itertools.product((24, 192), dict(
-            gpt2={}, sinusoidal=dict(position="sinusoidal"), modern=modern).items(), FLOATS):
-        def decoded(rng, n_embd=n_embd, config=config, dtype=dtype):
-            model = Transformer(TransformerConfig(60, 40, n_layer=2, n_head=4, n_embd=n_embd,
-                                                  **config), 1, dtype)
-            ids = rng.integers(60, size=(3, 40))
-            decoder = Decoder(model, len(ids))
-            return [decoder.read(ids[:, :20]),
-                    *(decoder.read(ids[:, t:t + 1], t) for t in range(20, 40))]
-        yield f"decode {kind}, {n_embd} channels, {np.dtype(dtype)}", decoded
+    kinds = {"gpt2": {}, "sinusoidal": dict(position="sinusoidal"), "modern": modern}
+
+    def decoded(n_embd, kind, dtype, rng):
+        config = TransformerConfig(60, 40, n_layer=2, n_head=4, n_embd=n_embd, **kinds[kind])
+        ids = rng.integers(60, size=(3, 40))
+        decoder = Decoder(Transformer(config, 1, dtype), len(ids))
+        return [decoder.read(ids[:, :20]),
+                *(decoder.read(ids[:, t:t + 1], t) for t in range(20, 40))]
+    for n_embd, kind, dtype in itertools.product((24, 192), kinds, FLOATS):
+        yield (f"decode {kind}, {n_embd} channels, {np.dtype(dtype)}",
+               partial(decoded, n_embd, kind, dtype))
 
 
 def every_op() -> Iterator[tuple[str, Callable]]:
@@ -170,8 +171,7 @@ def every_op() -> Iterator[tuple[str, Callable]]:
     for number, example in enumerate(EXAMPLES + RAGGED):
         for dtype in FLOATS:
             yield (f"{example.id}, example {number}, {np.dtype(dtype)}",
-                   lambda rng, example=example, dtype=dtype: computed(*example.values, dtype,
-                                                                      np.array))
+                   lambda _, of=(*example.values, dtype, np.array): computed(*of))
 
 
 if __name__ == "__main__":

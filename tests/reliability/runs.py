@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from model.checkpoint import BEST, LAST, PREVIOUS
-from tests.flags import count, positive, whole
+from tests.flags import THREADS, positive, whole
 from tests.kit import ROOT, arrays, losses
 
 OF_THE_CLOCK = ("seconds", "evaluated_at")      # in the state
-THREADS = ("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 OBSERVED = """
 import os, pathlib, sys
 import train
@@ -33,8 +32,7 @@ train.main()
 """
 FLAGS = {"count": (whole, 20, "kills"),
          "interval": (positive, 1.0, "seconds between checkpoints"),
-         "steps": (whole, 400, "of a run"),
-         "moments": (count, 0, "seed of the moments of the kills")}
+         "steps": (whole, 400, "of a run")}
 
 
 def start(out_dir: pathlib.Path, flags: list[str], launcher: tuple[str, ...] = (),
@@ -91,25 +89,33 @@ def end_alike(options: Any, folder: pathlib.Path, flags: list[str],
     -------
     What the kills returned, how many runs have ended, and how many of these differ.
     """
-    flags = ["--max_iters", str(options.steps), "--eval_interval", str(max(options.steps // 4, 1)),
-             "--eval_iters", "2", "--dropout", "0.1", "--checkpoint_interval",
-             str(options.interval), *flags, *options.train]
-    alone, draw = folder / "alone", random.Random(options.moments)
+    common = (f"--max_iters {options.steps} --eval_interval {max(options.steps // 4, 1)} "
+              f"--eval_iters 2 --dropout 0.1 --checkpoint_interval {options.interval}")
+    flags = [*common.split(), *flags, *options.train]
+    alone, draw = folder / "alone", random.Random(0)
     if start(alone, flags).wait():
         sys.exit(f"the run that is left alone failed:\n{(notes_of(alone) / 'printed').read_text()}")
     kills, ended, different = [], 0, 0
     while len(kills) < options.count or not ended or (folder / f"killed{ended}").exists():
         cut = folder / f"killed{ended}"
-        process = start_one(cut, ["--init_from", "resume"] if checkpoint(cut)[0] else flags)
+        process = start_one(cut, first_or_resumed(cut, flags))
         if len(kills) < options.count and (met := kill(process, cut, len(kills), draw)):
             kills.append(met)
             continue
-        found = ([(notes_of(cut) / "printed").read_text()] if process.wait() else
-                 differences(cut, alone))
-        print("".join(f"run {ended}: {what}\n" for what in found), end="", flush=True)
+        if process.wait():
+            found = [(notes_of(cut) / "printed").read_text()]
+        else:
+            found = differences(cut, alone)
+        for what in found:
+            print(f"run {ended}: {what}", flush=True)
         different += bool(found)
         ended += 1
     return kills, ended, different
+
+
+def first_or_resumed(out_dir: pathlib.Path, flags: list[str]) -> list[str]:
+    """Return the flags that go on with a run, if it has a checkpoint, or begin it."""
+    return ["--init_from", "resume"] if checkpoint(out_dir)[0] else flags
 
 
 def checkpoint(folder: pathlib.Path) -> tuple[pathlib.Path | None, int]:
@@ -123,12 +129,11 @@ def checkpoint(folder: pathlib.Path) -> tuple[pathlib.Path | None, int]:
 def differences(folder: pathlib.Path, other: pathlib.Path) -> list[str]:
     """Return what is not the same bit for bit in the files of two runs: weights, optimiser,
     generators, data position, schedule, best model, log.csv."""
-    found = [f"log.csv: {a} is not {b}" for a, b in [(losses(folder), losses(other))] if a != b]
+    pairs = {"log.csv": [dict(enumerate(losses(path))) for path in (folder, other)]}
     for name in (BEST, LAST):
-        a, b = contents(folder / name), contents(other / name)
-        found += [f"{name}: {key}" for key in sorted(a.keys() | b.keys())
-                  if a.get(key) != b.get(key)]
-    return found
+        pairs[name] = contents(folder / name), contents(other / name)
+    return [f"{name}: {key}" for name, (a, b) in pairs.items()
+            for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
 def contents(path: pathlib.Path) -> dict:

@@ -18,8 +18,8 @@ FLAGS = {"seconds": (positive, 3600.0, "of training"),
 
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     """Return whether the median of every period is as near to that of the second one."""
-    command = [sys.executable, "train.py", "--out_dir", str(folder / "out"), "--max_iters",
-               str(10 ** 9), "--lr_decay_iters", "3000", *options.train]
+    flags = "--max_iters 1000000000 --lr_decay_iters 3000 --out_dir".split()
+    command = [sys.executable, "train.py", *flags, str(folder / "out"), *options.train]
     readings = []       # (seconds since the second evaluation, when all has run once; bytes)
     with (open(folder / "printed", "w", encoding="utf-8") as file,
           subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT,

@@ -161,10 +161,8 @@ def text(content: bytes) -> str:
     train, val = found.parts()
     assert found.characters == train + val != "" and "\r" not in train + val
     assert found.tokenizer.decode(found.val) == val and len(found.digest) == 64
-    try:
-        found.check(block_size)
-    except data.TextError as error:
-        return in_a_line(error)
+    for problem in found.problems(block_size):
+        return in_a_line(problem)
     x, y = found.windows(block_size)
     assert np.array_equal(y[y != data.IGNORE], found.val[1:]) and x.shape == y.shape
     data.random_batch(found.train, 2, block_size, np.random.default_rng(0))

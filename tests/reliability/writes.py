@@ -17,13 +17,12 @@ import numpy as np
 import train
 from data import files
 from tests.flags import whole
-from tests.reliability.runs import checkpoint, differences
+from tests.reliability.runs import differences, first_or_resumed
 
 # An evaluation that is the best, steps without one that write last.npz, and a last evaluation.
-SMALL = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
-         "--batch_size", "4", "--max_iters", "4", "--eval_interval", "2", "--eval_iters", "2",
-         "--dropout", "0.1", "--warmup_iters", "2", "--ngram_rows", "100",
-         "--checkpoint_interval", "1e-9"]
+SMALL = ("--n_layer 1 --n_head 2 --n_embd 16 --block_size 16 --batch_size 4 --max_iters 4 "
+         "--eval_interval 2 --eval_iters 2 --dropout 0.1 --warmup_iters 2 --ngram_rows 100 "
+         "--checkpoint_interval 1e-9").split()
 HOW = ("kill", "two signals")
 FLAGS = {"how": (HOW, HOW[0], "SIGKILL, or SIGTERM and at once SIGINT"),
          "every": (whole, 1, "take each N-th place only")}
@@ -43,10 +42,9 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
         if not where:                       # it ended before
             break
         places += 1
-        code, _ = forked(train_in, cut, ["--init_from", "resume"] if checkpoint(cut)[0] else
-                         flags)
-        found = [f"resumed, it ended with {code}"] if code else differences(cut, folder / "whole")
-        found += [f"{part.name} was left" for part in cut.glob("*.part")]
+        code, _ = forked(train_in, cut, first_or_resumed(cut, flags))
+        found = [f"{part.name} was left" for part in cut.glob("*.part")]
+        found += [f"resumed, it ended with {code}"] if code else differences(cut, folder / "whole")
         for what in found:
             print(f"place {n}, {where}: {what}")
         different += bool(found)
