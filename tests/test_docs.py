@@ -25,6 +25,7 @@ from tests.test_house import CHAPTERS, ROOMS
 PAGES = {path.name: path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md",
                                       *sorted(ROOT.glob("docs/*.md")))}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
+ALL = "\n".join(TEXTS.values())
 COMMANDS = ("train.py model.sample model.look model.count model.convert model.reverse model.same "
             "model.walk tests.benchmarks tests.reliability tests.browser").split()
 # What a shell takes for something else than itself: outside of double quotes, and inside.
@@ -44,6 +45,11 @@ def parts(text):
     prose, *rest = re.split(r"^```(.*)\n", text, flags=re.M)    # language, block, "", prose, ...
     inline = re.findall(r"`([^`]+)`", "\n".join([prose, *rest[3::4]]))
     return list(zip(rest[::4], rest[1::4])), [" ".join(code.split()) for code in inline]
+
+
+def blocks_of(language, text=ALL):
+    """The code blocks in a language."""
+    return [block for kind, block in parts(text)[0] if kind == language]
 
 
 def commands(text):
@@ -99,17 +105,17 @@ def typed(line, shell):
 
 def pasted(language, text):
     """The lines of a page's blocks for some shells."""
-    found = [block.splitlines() for kind, block in parts(text)[0] if kind == language]
-    return [line for lines in found for line in lines]
+    return "".join(blocks_of(language, text)).splitlines()
 
 
 @of_each_page
 def test_each_line_of_a_block_can_be_pasted_into_every_shell_that_it_is_for(page):
-    assert {kind for kind, _ in parts(TEXTS[page])[0]} <= {*PASTED, "", "python", "bash"}
+    blocks, inline = parts(TEXTS[page])
+    assert {kind for kind, _ in blocks} <= {*PASTED, "", "python", "bash"}
     for language, (shells, programs) in PASTED.items():
         lines = pasted(language, TEXTS[page])
         if language == "shell":     # so are commands within a sentence
-            lines += [code for code in parts(TEXTS[page])[1]
+            lines += [code for code in inline
                       if re.match(r"(\w+=\S+ )?(python|mpiexec) ", code)]
         for line, shell in itertools.product(lines, shells):
             if language == "sh":
@@ -119,9 +125,8 @@ def test_each_line_of_a_block_can_be_pasted_into_every_shell_that_it_is_for(page
 
 @of_each_page
 def test_no_command_stands_in_a_block_that_is_not_for_a_shell_or_has_single_quotes(page):
-    for kind, block in parts(TEXTS[page])[0]:
-        if kind == "":
-            assert not re.search(r"^\$? ?(python|git|cd|mpiexec|pip) ", block, re.M), block
+    for block in blocks_of("", TEXTS[page]):
+        assert not re.search(r"^\$? ?(python|git|cd|mpiexec|pip) ", block, re.M), block
     assert "'.[" not in TEXTS[page]
 
 
@@ -157,8 +162,8 @@ def test_what_is_pasted_from_the_readme_into_a_shell_runs_as_it_stands(tmp_path,
         stub.chmod(0o755)
     lines = pasted("shell", TEXTS["README.md"]) + pasted("sh", TEXTS["README.md"])
     done = subprocess.run([shutil.which(shell[0]), *shell[1:]], input="\n".join(lines) + "\n",
-                          cwd=tmp_path, env={"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path),
-                                             "LOG": str(tmp_path / "log")},
+                          cwd=tmp_path, env={"PATH": f"{tmp_path}/bin", "HOME": str(tmp_path),
+                                             "LOG": f"{tmp_path}/log"},
                           capture_output=True, text=True, encoding="utf-8", timeout=60)
     expected = [typed(line, shell[0]) for line in lines]
     ran = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
@@ -180,21 +185,19 @@ def test_each_flag_that_stands_alone_is_one_of_a_command(monkeypatch, capsys):
     for name in COMMANDS:
         refusal(SystemExit, parse, name, ["--help"], monkeypatch)
     known = set(re.findall(r"--[\w-]+", capsys.readouterr().out))
-    for text in TEXTS.values():
-        for code in parts(text)[1]:
-            assert not code.startswith("--") or set(re.findall(r"--[\w-]+", code)) <= known, code
+    for code in parts(ALL)[1]:
+        assert not code.startswith("--") or set(re.findall(r"--[\w-]+", code)) <= known, code
 
 
 def test_the_extras_of_setup_cfg_are_those_that_the_pages_name():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    named = re.findall(r"\.\[([\w,]+)\]", "".join(TEXTS.values()))
+    named = re.findall(r"\.\[([\w,]+)\]", ALL)
     assert set(",".join(named).split(",")) == {*setup["options.extras_require"]}
 
 
 def test_each_python_snippet_runs(tmp_path):
-    snippets = [code for text in TEXTS.values() for language, code in parts(text)[0]
-                if language == "python"]
+    snippets = blocks_of("python")
     tokenizer = CharTokenizer(" :AMR")
     (tmp_path / "out").mkdir()
     save_checkpoint(tmp_path / "out/ckpt.npz",
@@ -224,7 +227,7 @@ def test_each_link_to_a_section_leads_to_one(page):
 
 @functools.cache
 def words_of_the_code():
-    blocks = [block for text in TEXTS.values() for _, block in parts(text)[0]]
+    blocks = [block for _, block in parts(ALL)[0]]
     sources = [path.read_text(encoding="utf-8") for path in SOURCES]
     return set(re.findall(r"\w+", "\n".join(sources + blocks)))
 
@@ -251,7 +254,7 @@ def test_each_figure_has_the_command_that_draws_it_in_its_section_or_in_the_map(
 
 
 def drawn_in_the_map():
-    drawing = next(block for _, block in parts(TEXTS["map.md"])[0] if "\nminigrad/\n" in block)
+    drawing, = [block for block in blocks_of("", TEXTS["map.md"]) if "\nminigrad/\n" in block]
     folders = []
     for names in (row[:25] for row in drawing.splitlines()):    # what they are stands beside them
         for name in re.findall(r"\w+", names.replace(".py", "")):

@@ -52,10 +52,11 @@ def measure_real(options: argparse.Namespace, report: Report) -> None:
 def seconds_to_a_token(out_dir: pathlib.Path, kernels: str) -> float:
     """Return the seconds until model.sample writes a token; its kernels are kept in a folder."""
     environment = os.environ | {"NUMBA_CACHE_DIR": kernels, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "model.sample", "--out_dir", out_dir, "--max_new_tokens", "1"]
+    words = "-m model.sample --max_new_tokens 1 --out_dir".split()
     line, started = "", time.perf_counter()
-    with subprocess.Popen(command, cwd=ROOT, env=environment, text=True, encoding="utf-8",
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen([sys.executable, *words, out_dir], cwd=ROOT, env=environment, text=True,
+                          encoding="utf-8", stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as process:
         for line in process.stdout:
             if not line.startswith("compiling"):
                 process.kill()

@@ -28,9 +28,8 @@ def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch
     # Numba has its threads; PyTorch, beside other programs, is fastest on one.
     monkeypatch.setattr("tests.benchmarks.__main__.THREADS", ["OMP_NUM_THREADS"])
     with mock.patch.dict(os.environ):
-        main(["step", "recipe", "sampling", "--sizes", "small", "--quick", "--rounds", "1",
-              "--steps", "1", "--modes", "eager", "--threads", "1",
-              "--json", str(tmp_path / "b.json")])
+        main([*"step recipe sampling --sizes small --quick --rounds 1 --steps 1 --modes eager "
+              "--threads 1 --json".split(), str(tmp_path / "b.json")])
     said = capsys.readouterr().out
     written = json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))
     titles = [table["title"] for table in written["tables"]]
@@ -89,8 +88,9 @@ def of(monkeypatch, tmp_path, small_text):
         monkeypatch.setattr(board, "train", run)
         monkeypatch.setattr(board, "train_twin", partial(run, seconds=20.0))
         monkeypatch.setattr(board, "has_pytorch", lambda: True)
-        options = parse([what, "--data", str(small_text), "--json", str(tmp_path / "b.json"),
-                         "--plot", str(tmp_path / "b.svg"), "--threads", "1", *words.split()])
+        monkeypatch.chdir(tmp_path)
+        options = parse([what, "--data", str(small_text),
+                         *f"--json b.json --plot b.svg --threads 1 {words}".split()])
         measure = getattr(board, f"measure_{what}")
         with pytest.raises(KeyboardInterrupt) if interrupted else mock.MagicMock():
             measure(options, Report(options.json, earlier(options)))
@@ -168,9 +168,8 @@ def test_each_ablation_changes_one_part_of_the_recipe_and_all_have_one():
 
 
 def test_a_run_of_train_is_judged_by_its_best_model_and_not_its_last(small_text):
-    flags = [*TINY, "--max_iters", "3", "--eval_interval", "1", "--learning_rate", "10",
-             "--threads", "1", "--data", str(small_text)]
-    run = board.train(flags, board.read_text(str(small_text)))
+    flags = "--max_iters 3 --eval_interval 1 --learning_rate 10 --threads 1 --data"
+    run = board.train([*TINY, *flags.split(), str(small_text)], board.read_text(str(small_text)))
     assert run["steps"] == 3 and run["seconds"] > 0
     assert 0 < run["loss"] < 3.5        # as before the first step
 

@@ -106,9 +106,10 @@ def test_the_twin_leaves_out_ngrams_as_a_whole_while_it_trains():
 
 def test_a_run_of_the_twin_ends_as_the_run_of_train_does(small_text, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    flags = [*TINY, "--recipe", "modern", "--max_iters", "12", "--eval_interval", "5", "--threads",
-             "1", "--data", str(small_text), "--dropout", "0", "--ngram_dropout", "0"]
     text = board.read_text(str(small_text))
+    flags = ("--recipe modern --max_iters 12 --eval_interval 5 --threads 1 --dropout 0 "
+             "--ngram_dropout 0 --data")
+    flags = [*TINY, *flags.split(), str(small_text)]
     ours, theirs = board.train(flags, text), board.train_twin(flags, text)
     assert ours["steps"] == theirs["steps"] == 12
     assert abs(ours["loss"] - theirs["loss"]) < 1e-4

@@ -17,9 +17,9 @@ def test_each_text_is_measured_with_and_without_the_rule_in_as_many_steps(
         taken.append(flags)
         return {"loss": 2.0 + 0.5 * ("--dropout" in flags)}
     monkeypatch.setattr(rule, "train", train)
-    options = parse(["rule", "--texts", *(str(tmp_path / f"{name}.txt") for name in lengths),
-                     "--characters", "50_000", "--seeds", "2", "--threads", "1",
-                     "--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "r.svg")])
+    monkeypatch.chdir(tmp_path)
+    options = parse("rule --texts long.txt short.txt --characters 50_000 --seeds 2 --threads 1 "
+                    "--json r.json --plot r.svg".split())
     rule.measure_rule(options, Report(options.json))
     assert len(taken) == 8
     for ruled, usual in zip(taken[::2], taken[1::2]):
