@@ -68,11 +68,10 @@ habits.refuse(Module, habits.OF_MODULE)
 
 def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]) -> None:
     """Refuse a state whose names or shapes are not these, or that holds no numbers."""
-    missing, unknown = shapes.keys() - state.keys(), state.keys() - shapes.keys()
-    if missing or unknown:
-        raise ValueError("the names are not those of this model: "
-                         + "; ".join(f"{what} {', '.join(sorted(names))}" for what, names in
-                                     (("missing", missing), ("unknown", unknown)) if names))
+    found = {"missing": shapes.keys() - state.keys(), "unknown": state.keys() - shapes.keys()}
+    wrong = [f"{what} {', '.join(sorted(names))}" for what, names in found.items() if names]
+    if wrong:
+        raise ValueError(f"the names are not those of this model: {'; '.join(wrong)}")
     for path, shape in shapes.items():
         given = np.asarray(state[path])
         if given.shape != shape:
@@ -98,8 +97,8 @@ def _entries(path: str, value: Any) -> Iterable[tuple[str, Any]]:
     elif isinstance(value, (list, tuple)):
         entries = enumerate(value)
     else:
-        if isinstance(value, (set, frozenset)) and any(isinstance(part, (Tensor, Module))
-                                                       for part in value):
+        parts = value if isinstance(value, (set, frozenset)) else ()
+        if any(isinstance(part, (Tensor, Module)) for part in parts):
             raise TypeError(f"{path} is a set, which has no order: hold parameters and modules in "
                             "a list, a tuple or a dict")
         return ()
