@@ -181,7 +181,6 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
     read = MOST_PASSES * train
     while block > 8 and characters // 10 <= block:
         block //= 2
-        batch *= 2
     while batch > 1 and read < LEAST_STEPS * batch * block:
         batch //= 2
     if minutes is not None:

@@ -107,7 +107,6 @@ def _such_as(folder):
     for subfolders, most in (("", 1), ("**", MOST_FOLDERS)):
         endings = Counter(Path(file).suffix for start in islice(_folders(folder), most)
                           for file in _inside(start, "*.*") if os.path.isfile(file))
-        endings.pop("", None)
         if endings:
             ending = max(endings, key=lambda ending: (ending in SUFFIXES, endings[ending], ending))
             pattern = os.path.join(glob.escape(folder), subfolders, f"*{glob.escape(ending)}")

@@ -354,6 +354,7 @@ def test_a_large_model_shows_each_token_as_it_comes(monkeypatch, model):
     monkeypatch.setattr(Reader, "draw", draw)
     texts = []
     weights = sum(p.size for p in model.parameters())
+    assert Reader(model, np.zeros((1, 1), int)).at_once == AT_ONCE
     for small in (SMALL, 2 * weights // AT_ONCE + 1, 1):
         monkeypatch.setattr("model.generation.SMALL", small)
         drawn.clear()

@@ -1,5 +1,6 @@
 """What a run prints."""
 import re
+import signal
 
 import pytest
 
@@ -53,6 +54,31 @@ def test_show_says_once_that_the_machine_is_busy(times, told):
     progress.bar.close()
     assert [re.search(r"the machine is busy: the last steps took (\S+) times", line)[1]
             for line in said] == told
+
+
+@pytest.mark.parametrize("settings, shown", [
+    (dict(max_iters=9), [1, 2, 3]), (dict(minutes=0.5), [0.25, 0.5, 0.5])], ids=str)
+def test_show_moves_the_bar_to_the_step_or_to_the_minutes_but_not_beyond_its_end(settings, shown):
+    run = run_of(Settings(n_embd=8, n_layer=1, **settings), data.Text("to be or not\n" * 20))
+    moves = []                  # from 0, as a bar that is not shown stays there
+    with report.Progress(run, {}) as progress:
+        progress.bar.update = moves.append
+        for number in (1, 2, 3):
+            run.state.note_step(2.0, 15.0)
+            progress.show(Step(number, {}, loss=2.0, seconds=15.0, processor=15.0))
+    assert moves == shown and progress.bar.total == settings.get("minutes", 9)
+
+
+def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):
+    asked = []
+
+    def compile_ahead(*parts, sample):
+        asked.append([*parts, sample])
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    monkeypatch.setattr(report.compiled, "compile_ahead", compile_ahead)
+    report.compile_kernels(Settings(optimizer="muon", ngrams=3, explain=True))
+    report.compile_kernels(Settings(qk_norm=True, activation="swiglu"))
+    assert asked == [[True, False, True, False, False], [False, True, False, True, True]]
 
 
 def test_a_spike_is_a_loss_far_above_the_usual_ones_and_is_reported_once():
