@@ -54,7 +54,7 @@ let blue, orange;                       // ramps for attention and for loss, in 
 
 const onPaper = matchMedia("print");
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => !onPaper.matches && (document.querySelector("[name=theme]:checked").value
+const isDark = () => !onPaper.matches && (document.documentElement.dataset.theme
   || (prefersDark.matches ? "dark" : "light")) === "dark";
 
 /** 256 colours from none to all, each [red, green, blue]. */
@@ -111,6 +111,7 @@ function paint(canvas, rows, columns, numberAt) {
 /** Take the theme's colours, now and whenever it changes, and draw what is drawn in them. */
 function inTheTheme(draw) {
   const recolour = () => {
+    document.documentElement.dataset.theme = document.querySelector("[name=theme]:checked").value;
     [blue, orange] = [ramp(BLUE), ramp(ORANGE)];
     draw();
   };
