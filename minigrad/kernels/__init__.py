@@ -8,7 +8,7 @@ How to read a kernel file, for example rows.py:
 
     softmax             takes the arguments of the formula, makes the results, calls the kernel
     softmax_kernel      the kernel: one thread's share of the rows; C2 is a C-contiguous array of
-                        two axes.  `share` gives a thread its rows, `part` a row of a dense array
+                        two axes.  `share` gives a thread its rows, `row_of` returns one
     softmax_row         the arithmetic of one row.  `load`, `store` and `total` work on LANES = 16
                         numbers at a time, in an order that fixes every bit
 

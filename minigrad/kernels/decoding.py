@@ -20,9 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import random
-from minigrad.formulas import SWIGLU
-from minigrad.kernels.compiler.compiling import (C2, C3, C6, D1, D2, FEW, I1, I2, dense, kernel,
-                                                 stands_in_for, threads_for)
+from minigrad.kernels.compiler.compiling import (C1, C2, C3, C6, D1, D2, FEW, I1, I2, dense,
+                                                 kernel, stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import LANES, array_at, largest, part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
@@ -30,7 +29,7 @@ from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, WIDE, micro_kern
 from minigrad.kernels.elementwise import activate, gate_row
 from minigrad.kernels.embedding import add_row, rows_at
 from minigrad.kernels.matmul import KC, copy_row
-from minigrad.kernels.packed import (ADDRESS, DEPTH, MULTIPLY, PANELS, SIZE, UNPACK, WORDS,
+from minigrad.kernels.packed import (ADDRESS, BIAS, DEPTH, MULTIPLY, PANELS, SIZE, UNPACK, WORDS,
                                      call_packed)
 from minigrad.kernels.rows import norm_head, normalise, rotate_row, softmax_row
 
@@ -48,7 +47,7 @@ class Weights(NamedTuple):
     """
     gains: C2       # of the norms, (2 L + 1, C): two for each layer, and the last
     shifts: C2      # of the norms
-    biases: C2      # of qkv, the gate (if there is one), out, up and down, side by side, (L, ...)
+    biases: C1      # of one matrix after another, for whole panels
     matrices: I2
     ngrams: C2      # embeddings, (rows, C)
 
@@ -82,17 +81,30 @@ class Draw(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory of a step; each thread has its own of `normed`, `scores`, `mix` and `unpacked`."""
-    x: C2
-    mixed: C2
-    wide: C2
-    logits: C2
-    normed: C3
-    scores: C3
-    mix: C3
-    unpacked: C2
-    rows: I2
-    p: D2
+    """Memory of a step for N rows, of T characters of B sequences.  Each thread has its own of
+    `normed`, `scores`, `mix` and `unpacked`.  Rows that a product writes have room for whole
+    panels."""
+    x: C2           # (N, C)
+    mixed: C2       # (N, C)
+    wide: C2        # (N, the most columns)
+    logits: C2      # (B, V)
+    normed: C3      # (threads, N, C)
+    scores: C3      # (threads, T, S)
+    mix: C3         # (threads, T, D)
+    unpacked: C2    # (threads, KC NR)
+    rows: I2        # of n-grams, (B, n - 1)
+    p: D2           # (B, V)
+
+
+class Work(NamedTuple):
+    """What every stage is given."""
+    weights: Weights
+    cache: Cache
+    options: Options
+    draw: Draw
+    scratch: Scratch
+    T: int          # characters of the first step
+    t: int          # the position of its first
 
 
 def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: np.ndarray,
@@ -101,185 +113,233 @@ def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: 
     """Read T characters, the first at position t, and return the logits (B, V) after the last; or
     draw as many characters as there are columns of u, (B, n), and return the logits of the last of
     them.  The settings of drawing are those of `random.draw`."""
-    B, dtype, u = len(cache.ids), weights.gains.dtype, dense(u)
-    NR = TILE_BYTES // dtype.itemsize
-    *layers, head, _ = weights.matrices[:, PANELS] * NR
-    logits = np.empty((B, head), dtype)         # whole panels
+    B = len(cache.ids)
+    dtype = weights.gains.dtype
+    *layers, head, _ = weights.matrices[:, PANELS] * (TILE_BYTES // dtype.itemsize)     # columns
+    logits = np.empty((B, head), dtype)
     # Twice FEW for each thread, as all of them wait for each other after each stage of each layer.
     steps = int(layers @ weights.matrices[:-2, DEPTH]) * T * B // 16
-    decode_kernel(*weights, *cache, *options, u, temperature, *limits(options.V, top_k, top_p),
-                  logits, T, t, min(threads_for(steps, 1), 1 + steps // (2 * FEW)))
+    threads = min(threads_for(steps, 1), 1 + steps // (2 * FEW))
+    decode_kernel(*weights, *cache, *options, dense(u), temperature,
+                  *limits(options.V, top_k, top_p), logits, T, t, threads)
     return logits[:, :options.V]
 
 
 @kernel
 def decode_kernel(weights: Weights, cache: Cache, options: Options, draw: Draw, logits: C2, T: int,
                   t: int, threads: int):
-    B, (L, _), C, real = len(logits), weights.biases.shape, weights.gains.shape[1], logits.dtype
-    NR, panels = cache.keys.shape[5], weights.matrices[:, PANELS]
-    N, n, S, D = B * T, draw.u.shape[1], cache.keys.shape[3] * NR, cache.keys.shape[4]
+    B = len(logits)
+    N = B * T
+    L = len(cache.keys)
+    C = weights.gains.shape[1]
+    NR = cache.keys.shape[5]
+    S = cache.keys.shape[3] * NR
+    real = logits.dtype
+    panels = weights.matrices[:, PANELS]
+    widest = max(panels[QKV], panels[GATE] + panels[UP])
     scratch = Scratch(
-        np.empty((N, C), real), np.empty((N, panels[OUT] * NR), real),
-        np.empty((N, max(panels[QKV], panels[GATE] + panels[UP]) * NR), real), logits,
-        np.empty((threads, N, C), real), np.empty((threads, T, whole_lanes(S)), real),
+        np.empty((N, C), real),
+        np.empty((N, panels[OUT] * NR), real),
+        np.empty((N, widest * NR), real),
+        logits,
+        np.empty((threads, N, C), real),
+        np.empty((threads, T, whole_lanes(S)), real),
         np.empty((threads, T, cache.values.shape[3] * NR), real),
         np.empty((threads, KC * NR), real),
-        np.empty((B, options.longest - 1), np.int64), np.empty((B, options.V)))
+        np.empty((B, options.longest - 1), np.int64),
+        np.empty((B, options.V)))
+    n = draw.u.shape[1]
     stages = max(1, n) * (STAGES * L + 2) + (n > 0)             # and the last to draw
-    begun, done = np.zeros((stages, threads), np.int64), np.zeros(stages, np.int64)
+    begun = np.zeros((stages, threads), np.int64)
+    done = np.zeros(stages, np.int64)
     on_threads(threads, run_stage, begun, done,
-               (weights, cache, options, draw, scratch, T, t, D ** -0.5))
+               Work(weights, cache, options, draw, scratch, T, t))
 
 
 @in_stages
 @serial
 def run_stage(part, parts, stage, work):
     """Run a part of a stage: of the embedding, of a layer's five, or of the head."""
-    weights, cache, options, draw, scratch, T, t, scale = work
-    L = len(weights.biases)
-    of_a_step = STAGES * L + 2
-    step, stage = stage // of_a_step, stage % of_a_step
+    L = len(work.cache.keys)
+    B = len(work.cache.ids)
+    step = stage // (STAGES * L + 2)
+    stage = stage % (STAGES * L + 2)
+    T = work.T
+    t = work.t
     if step > 0:                        # what was drawn is read, a character a step
-        t, T = t + T + step - 1, 1
+        t = t + T + step - 1
+        T = 1
     if stage == 0:
-        draw_and_embed(part, parts, step, t, T, weights, cache, draw, scratch)
+        for b in share(B, part, parts):
+            draw_and_embed(b, step, T, t, part, work)
         return
-    layer, stage = (stage - 1) // STAGES, (stage - 1) % STAGES
-    B, groups = len(cache.ids), cache.keys.shape[2]
+    layer = (stage - 1) // STAGES
+    stage = (stage - 1) % STAGES
     if stage == ATTEND:
+        groups = work.cache.keys.shape[2]
         for i in share(B * groups, part, parts):
-            attend(i // groups, i % groups, layer, T, t, scale, weights, cache, options, scratch,
-                   part)
-    elif layer == L:
-        normalise_rows(B, T, 2 * layer, part, weights, options, scratch)
-        multiply(scratch.normed[part, :B], weights, layer * STAGES, scratch.logits, 0,
+            attend(i // groups, i % groups, layer, T, t, part, work)
+    elif layer < L:
+        multiply_stage(stage, layer, B * T, part, parts, work)
+    else:
+        scratch = work.scratch
+        normalise_rows(B, T, 2 * L, work.weights, work.options, scratch.x, scratch.normed[part])
+        multiply(scratch.normed[part, :B], work.weights, L * STAGES, scratch.logits, 0,
                  scratch.unpacked[part], part, parts)
-    else:
-        multiply_stage(part, parts, stage, layer, B * T, weights, options, scratch)
 
 
 @serial
-def draw_and_embed(part, parts, step, t, T, weights, cache, draw, scratch):
-    V = scratch.p.shape[1]
-    for b in share(len(cache.ids), part, parts):
-        if step > 0:
-            cache.ids[b, t] = draw_one(scratch.logits[b, :V], draw.u[b, step - 1], scratch.p[b],
-                                       draw.temperature, draw.kept, draw.top_p)
-        for i in range(T if step == 0 or step < draw.u.shape[1] else 0):
-            embed(cache.ids[b], t + i, weights, cache, scratch.rows[b], scratch.unpacked[part],
-                  scratch.x[b * T + i])
+def draw_and_embed(b, step, T, t, part, work):
+    """Draw a character of a sequence after the first step; embed what is to be read."""
+    ids = work.cache.ids[b]
+    draw = work.draw
+    scratch = work.scratch
+    if step > 0:
+        p = scratch.p[b]
+        ids[t] = draw_one(scratch.logits[b, :p.size], draw.u[b, step - 1], p, draw.temperature,
+                          draw.kept, draw.top_p)
+        if step == draw.u.shape[1]:
+            return
+    for i in range(T):
+        embed(ids, t + i, work.weights, work.cache, scratch.rows[b], scratch.unpacked[part],
+              scratch.x[b * T + i])
 
 
 @serial
-def multiply_stage(part, parts, stage, layer, N, weights, options, scratch):
+def multiply_stage(stage, layer, N, part, parts, work):
     """Run a part of one of a layer's four products, and of what follows it."""
-    x, mixed, wide, normed = (scratch.x[:N], scratch.mixed[:N], scratch.wide[:N],
-                              scratch.normed[part, :N])
-    biases, first_row, unpacked = weights.biases[layer], layer * STAGES, scratch.unpacked[part]
-    C, F, gated = x.shape[1], weights.matrices[DOWN, DEPTH], options.activation == SWIGLU
-    G = F if gated else 0
-    W = biases.size - G - C - F - C
+    weights = work.weights
+    options = work.options
+    scratch = work.scratch
+    x = scratch.x[:N]                                           # (N, C)
+    normed = scratch.normed[part, :N]
+    mixed = scratch.mixed[:N]
+    wide = scratch.wide[:N]
+    unpacked = scratch.unpacked[part]
+    matrix = layer * STAGES + stage
     if stage == QKV:
-        normalise_rows(N, 1, 2 * layer, part, weights, options, scratch)
-        project(normed, weights, first_row + QKV, wide, 0, biases[:W], unpacked, part, parts)
-    elif stage == OUT or stage == DOWN:
-        a, c, at = (mixed, wide, W + G) if stage == OUT else (wide, mixed, biases.size - C)
-        first, last = project(a, weights, first_row + stage, c, 0, biases[at:at + C], unpacked,
-                              part, parts)
-        for r in range(N):
-            add_row(c[r, first:last], x[r, first:last])
+        normalise_rows(N, 1, 2 * layer, weights, options, x, normed)
+        project(normed, weights, matrix, wide, 0, unpacked, part, parts)
+    elif stage == UP:
+        normalise_rows(N, 1, 2 * layer + 1, weights, options, x, normed)
+        widen(normed, weights, matrix, wide, unpacked, part, parts, options.activation)
     else:
-        normalise_rows(N, 1, 2 * layer + 1, part, weights, options, scratch)
-        at, beyond = W + G + C, weights.matrices[GATE, PANELS] * (TILE_BYTES // x.itemsize)
-        first, last = project(normed, weights, first_row + UP, wide, beyond, biases[at:at + F],
-                              unpacked, part, parts)
-        if gated:       # its columns of `wide` come before those of what it multiplies
-            project(normed, weights, first_row + GATE, wide, 0, biases[W:W + F], unpacked, part,
-                    parts)
-        for r in range(N):
-            row = wide[r, first:last]
-            if gated:
-                gate_row(row, wide[r, beyond + first:beyond + last], row)
-            else:
-                activate(row, options.activation, row)
+        a = mixed
+        c = wide
+        if stage == DOWN:
+            a = wide
+            c = mixed
+        left, right = project(a, weights, matrix, c, 0, unpacked, part, parts)
+        for r in range(N):              # x may have fewer columns
+            add_row(c[r, left:right], x[r, left:right])
 
 
 @serial
-def normalise_rows(count, every, norm, part, weights, options, scratch):
-    """Write the norm of each row of x, or of the last of `every` rows, to a thread's memory."""
+def widen(x, weights, matrix, wide, unpacked, part, parts, activation):
+    """Write the hidden channels of an MLP, whose matrix UP is given."""
+    gate = matrix - UP + GATE
+    panels = weights.matrices[gate, PANELS]
+    beyond = panels * (TILE_BYTES // x.itemsize)        # columns of `wide` that the gate has
+    if panels > 0:
+        project(x, weights, gate, wide, 0, unpacked, part, parts)
+    left, right = project(x, weights, matrix, wide, beyond, unpacked, part, parts)
+    for r in range(len(x)):
+        row = wide[r, left:right]
+        if panels > 0:
+            gate_row(row, wide[r, beyond + left:beyond + right], row)
+        else:
+            activate(row, activation, row)
+
+
+@serial
+def normalise_rows(count, every, norm, weights, options, x, normed):
+    """Write the norm of each row of x, or of the last of `every` rows."""
     for r in range(count):
-        normalise(scratch.x[(r + 1) * every - 1], weights.gains[norm], weights.shifts[norm],
-                  options.eps, options.centred, scratch.normed[part, r])
+        normalise(x[(r + 1) * every - 1], weights.gains[norm], weights.shifts[norm], options.eps,
+                  options.centred, normed[r])
 
 
 @serial
-def project(a, weights, matrix, c, c_at, bias, unpacked, part, parts):
+def project(a, weights, matrix, c, c_at, unpacked, thread, threads):
     """Write a thread's columns of a @ b + bias, for b a matrix of weights, to c from column c_at
-    on; return the first and the end of those that a bias has."""
-    first, last = multiply(a, weights, matrix, c, c_at, unpacked, part, parts)
-    last = min(last, bias.size)
+    on; return the first and the end."""
+    left, right = multiply(a, weights, matrix, c, c_at, unpacked, thread, threads)
+    bias = part(weights.biases, weights.matrices[matrix, BIAS] + left, right - left)
     for r in range(len(a)):
-        add_row(bias[first:last], c[r, c_at + first:c_at + last])
-    return first, last
+        add_row(bias, c[r, c_at + left:c_at + right])
+    return left, right
 
 
 @serial
 def embed(ids, s, weights, cache, rows, unpacked, x):
     """Write the input of the first block for the character at position s, summed as the model's
     `embed` sums it."""
-    positions, NR = cache.positions, TILE_BYTES // x.itemsize
     x[:] = 0
     rows_at(ids, s, len(weights.ngrams), rows)
     for i in range(rows.size):
         add_row(weights.ngrams[rows[i]], x)
-    table = len(weights.matrices) - 1
-    unpack = weights.matrices[table, UNPACK]
+    NR = TILE_BYTES // x.itemsize
+    panel = ids[s] // NR
+    column = ids[s] % NR
+    tokens = len(weights.matrices) - 1
+    unpack = weights.matrices[tokens, UNPACK]
     for begin in range(0, x.size, KC):
-        b, count = rows_of(weights, table, ids[s] // NR, begin), min(KC, x.size - begin)
+        count = min(KC, x.size - begin)
+        b = rows_of(weights, tokens, panel, begin)
         if unpack:
             call_packed(unpack, b, b, unpacked, count)
             b = unpacked
         for c in range(count):
-            x[begin + c] += b[c * NR + ids[s] % NR]
-    if positions.size:
-        add_row(positions[s], x)
+            x[begin + c] += b[c * NR + column]
+    if cache.positions.size:
+        add_row(cache.positions[s], x)
 
 
 @serial
 def multiply(a, weights, matrix, c, c_at, unpacked, thread, threads):
     """Write a thread's columns of a @ b, for b a matrix of weights, to c from column c_at on;
     return the first and the end."""
-    NR, row = TILE_BYTES // c.itemsize, weights.matrices[matrix]
-    first, last = thread * row[PANELS] // threads, (thread + 1) * row[PANELS] // threads
+    row = weights.matrices[matrix]
     depth = row[DEPTH]
-    cut = depth if len(a) == 1 else KC
+    NR = TILE_BYTES // c.itemsize
+    panels = share(row[PANELS], thread, threads)
     if not row[UNPACK]:
-        product(a, rows_of(weights, matrix, 0, 0), depth * NR, depth, c, c_at, first, last)
-        return first * NR, last * NR
-    for panel in range(first, last):
+        product(a, rows_of(weights, matrix, 0, 0), depth * NR, depth, c, c_at, panels)
+        return panels.start * NR, panels.stop * NR
+    cut = depth if len(a) == 1 else KC
+    for panel in panels:
         columns = part(c, c_at + panel * NR, 0)
         for begin in range(0, depth, cut):
-            b, count = rows_of(weights, matrix, panel, begin), min(cut, depth - begin)
+            count = min(cut, depth - begin)
+            b = rows_of(weights, matrix, panel, begin)
             if len(a) == 1:
                 call_packed(row[MULTIPLY], a, b, columns, count)
             else:
                 call_packed(row[UNPACK], a, b, unpacked, count)
-                micro_kernel(part(a, begin, 0), a.strides[0] // a.itemsize, 1, unpacked, 0, columns,
-                             c.strides[0] // c.itemsize, count, begin > 0, len(a), NV)
-    return first * NR, last * NR
+                micro_kernel(part(a, begin, 0), row_size(a), 1, unpacked, 0, columns, row_size(c),
+                             count, begin > 0, len(a), NV)
+    return panels.start * NR, panels.stop * NR
+
+
+@serial
+def row_size(x):
+    """Return how far the rows of an array are apart, in numbers."""
+    return x.strides[0] // x.itemsize
 
 
 @serial
 def rows_of(weights, matrix, panel, begin):
     """Return the rows of a panel of a matrix of weights from row `begin` on, as floats: what is
     packed looks like fewer of them."""
-    row, NR = weights.matrices[matrix], TILE_BYTES // weights.gains.itemsize
-    place = (panel * row[DEPTH] + begin) // row[SIZE] * row[WORDS]
-    return array_at(weights.matrices, matrix, ADDRESS, place * NR, row[DEPTH] * NR, weights.gains)
+    row = weights.matrices[matrix]
+    NR = TILE_BYTES // weights.gains.itemsize
+    block = (panel * row[DEPTH] + begin) // row[SIZE]
+    return array_at(weights.matrices, matrix, ADDRESS, block * row[WORDS] * NR, row[DEPTH] * NR,
+                    weights.gains)
 
 
 @serial
-def product(a, b, panel_size, depth, c, c_at, first, last):
+def product(a, b, panel_size, depth, c, c_at, panels):
     """Write some panels' columns of a @ b to c from column c_at on.
 
     b is in panels of so many floats; a and c have dense rows; c has room for whole panels; a and b
@@ -287,45 +347,60 @@ def product(a, b, panel_size, depth, c, c_at, first, last):
     in the first-level cache.
     """
     NR = TILE_BYTES // c.itemsize
-    a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
     at_once = WIDE // NV if len(a) == 1 else 1
     cut = KC if len(a) > MR else depth
     for begin in range(0, depth, cut):
-        for panel in range(first, last, at_once):
-            micro_kernel(part(a, begin, 0), a_row, 1,
+        end = min(begin + cut, depth)
+        for panel in range(panels.start, panels.stop, at_once):
+            vectors = NV * min(at_once, panels.stop - panel)
+            micro_kernel(part(a, begin, 0), row_size(a), 1,
                          part(b, panel * panel_size + begin * NR, 0), panel_size,
-                         part(c, c_at + panel * NR, 0), c_row, min(cut, depth - begin), begin > 0,
-                         len(a), NV * min(at_once, last - panel))
+                         part(c, c_at + panel * NR, 0), row_size(c), end - begin, begin > 0, len(a),
+                         vectors)
 
 
 @serial
-def attend(b, group, layer, T, t, scale, weights, cache, options, scratch, part):
+def attend(b, group, layer, T, t, thread, work):
     """Store a group's keys and values from position t on, and write its queries' output to
     `mixed`."""
-    qkv, mixed = scratch.wide, scratch.mixed
-    keys, values = cache.keys[layer, b, group], cache.values[layer, b, group]
-    scores, mix = scratch.scores[part, :T], scratch.mix[part, :T]
-    (_, D, NR), groups = keys.shape, cache.keys.shape[2]
-    H = weights.matrices[OUT, DEPTH] // D
-    key, value = (H + group) * D, (H + groups + group) * D      # where they begin
+    cache = work.cache
+    scratch = work.scratch
+    keys = cache.keys[layer, b, group]                          # (panels, D, NR)
+    values = cache.values[layer, b, group]                      # (panels, S, NR)
+    _, D, NR = keys.shape
+    G = cache.keys.shape[2]
+    H = work.weights.matrices[OUT, DEPTH] // D
+    qkv = scratch.wide[b * T:(b + 1) * T]
+    mixed = scratch.mixed[b * T:(b + 1) * T]
+    scores = scratch.scores[thread, :T]
+    mix = scratch.mix[thread, :T]
+    scale = scores.dtype.type(D ** -0.5)
     for i in range(T):
-        row, s = qkv[b * T + i], t + i
-        turn_and_norm(row[key:key + D], s, cache, options)
+        s = t + i
+        key = head_of(qkv, i, H + group, D)
+        value = head_of(qkv, i, H + G + group, D)
+        turn_and_norm(key, s, cache, work.options)
         for d in range(D):
-            keys[s // NR, d, s % NR] = row[key + d]
-            values[d // NR, s, d % NR] = row[value + d]
-    for h in range(group * (H // groups), (group + 1) * (H // groups)):
-        queries = qkv[b * T:(b + 1) * T, h * D:]
+            keys[s // NR, d, s % NR] = key[d]
+            values[d // NR, s, d % NR] = value[d]
+    for h in range(group * (H // G), (group + 1) * (H // G)):
         for i in range(T):
-            turn_and_norm(queries[i, :D], t + i, cache, options)
-        product(queries, keys, D * NR, D, scores, 0, 0, (t + T - 1) // NR + 1)
+            turn_and_norm(head_of(qkv, i, h, D), t + i, cache, work.options)
+        product(qkv[:, h * D:], keys, D * NR, D, scores, 0, range((t + T - 1) // NR + 1))
         for i in range(T):
-            row = scores[i, :whole_lanes(t + i + 1)]
-            weights_of(row, row.dtype.type(scale), t + i + 1)
+            visible = t + i + 1
+            row = scores[i, :whole_lanes(visible)]
+            weights_of(row, visible, scale)
             scores[i, row.size:t + T] = 0
-        product(scores, values, values.shape[1] * NR, t + T, mix, 0, 0, len(values))
+        product(scores, values, values.shape[1] * NR, t + T, mix, 0, range(len(values)))
         for i in range(T):
-            copy_row(mix[i, :D], mixed[b * T + i, h * D:])
+            copy_row(mix[i, :D], mixed[i, h * D:])
+
+
+@serial
+def head_of(x, i, h, D):
+    """Return head h of row i."""
+    return part(x, i * x.shape[1] + h * D, D)
 
 
 @serial
@@ -343,13 +418,12 @@ def whole_lanes(n):
 
 
 @serial
-def weights_of(row, scale, visible):
+def weights_of(row, visible, scale):
     """Make weights of the products q . k of a query, of which the last visible one is with its own
     key: scaled, then their softmax; all 0 where every score is -inf."""
     for s in range(row.size):
         row[s] *= scale
-    for s in range(visible, row.size):
-        row[s] = -np.inf
+    row[visible:] = -np.inf
     top = largest(row)
     if top == -np.inf:
         row[:] = 0
@@ -375,13 +449,13 @@ def empty_panels(*shape: int, dtype: type) -> np.ndarray:
 
 
 @stands_in_for(random.draw)
-def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | None,
-         top_p: float | None) -> tuple[np.ndarray, np.ndarray]:
-    if u.shape != logits.shape[:1]:
-        raise ValueError(f"{len(logits)} rows of logits need as many numbers u, "
-                         f"not {list(u.shape)}")
-    drawn, p, u = np.empty(len(logits), np.int64), np.empty(logits.shape), dense(u)
-    draw_kernel(dense(logits), u, drawn, p, temperature, *limits(logits.shape[1], top_k, top_p))
+def draw(logits, u, temperature, top_k, top_p):
+    B, V = logits.shape
+    if u.shape != (B,):
+        raise ValueError(f"{B} rows of logits need as many numbers u, not {list(u.shape)}")
+    drawn = np.empty(B, np.int64)
+    p = np.empty((B, V))
+    draw_kernel(dense(logits), dense(u), drawn, p, temperature, *limits(V, top_k, top_p))
     return drawn, p
 
 
@@ -399,43 +473,60 @@ def draw_kernel(logits: C2, u: D1, drawn: I1, p: D2, temperature: float, kept: i
 @allocating
 def draw_one(logits, u, p, temperature, kept, top_p):
     """Return the id drawn, and write the probabilities to p."""
-    top, V = 0, logits.size
+    V = logits.size
     p[:] = 0
-    for i in range(V):
-        if not logits[i] < np.inf:      # nan too
-            return -1
-        if logits[i] > logits[top]:
-            top = i
-    if logits[top] == -np.inf:
-        return -1
+    top = likeliest(logits)
+    if top < 0:
+        return top
     if temperature == 0:
         p[top] = 1
         return top
+    by_rank = kept < V
     # The likeliest comes first, and of equal ones the lower id.
-    heap = [(-logits[i], i) for i in range(V if kept < V or top_p < 1 else 0)]
+    heap = [(-logits[i], i) for i in range(V if by_rank or top_p < 1 else 0)]
     heapq.heapify(heap)
-    ranked = [heapq.heappop(heap)[1] for _ in range(kept if kept < V else 0)]
+    ranked = [heapq.heappop(heap)[1] for _ in range(kept if by_rank else 0)]
     total = 0.0
     for n in range(kept):
-        i = ranked[n] if kept < V else n
+        i = ranked[n] if by_rank else n
         p[i] = math.exp((np.float64(logits[i]) - np.float64(logits[top])) / temperature)
         total += p[i]
     if top_p < 1:
-        n, reached = 0, 0.0
-        while n < kept and reached < top_p * total:
-            if n == len(ranked):
-                ranked.append(heapq.heappop(heap)[1])
-            reached += p[ranked[n]]
-            n += 1
-        for i in ranked[n:]:
-            p[i] = 0
-        for _, i in heap:
-            p[i] = 0
-        total = reached
-    drawn, reached = top, 0.0           # the last id, if rounding leaves the total below u
-    for i in range(V):
+        total = cut_tail(p, ranked, heap, kept, top_p * total)
+    drawn = top
+    reached = 0.0
+    for i in range(V):                  # the last id, if rounding leaves the total below u
         p[i] /= total
         if p[i] > 0 and reached <= u:
             drawn = i
         reached += p[i]
     return drawn
+
+
+@serial
+def likeliest(logits):
+    """Return the first id of the largest; -1 if there is a nan or inf, or none above -inf."""
+    top = 0
+    for i in range(logits.size):
+        if not logits[i] < np.inf:      # nan too
+            return -1
+        if logits[i] > logits[top]:
+            top = i
+    return top if logits[top] > -np.inf else -1
+
+
+@allocating
+def cut_tail(p, ranked, heap, kept, wanted):
+    """Keep the likeliest ids that together have the sum wanted; return what they have."""
+    count = 0
+    reached = 0.0
+    while count < kept and reached < wanted:
+        if count == len(ranked):
+            ranked.append(heapq.heappop(heap)[1])
+        reached += p[ranked[count]]
+        count += 1
+    for i in ranked[count:]:
+        p[i] = 0
+    for _, i in heap:
+        p[i] = 0
+    return reached

@@ -28,9 +28,10 @@ from minigrad.kernels.compiler.tiles import HERE, Size, engine_of
 from minigrad.packed import IN_WORDS, NUMBERS
 
 # Of a row of a table of matrices: where its panels are, how many, and their depth K; the addresses
-# of two functions, 0 for floats; of a block (for floats, of a number) the numbers and the words.
-ADDRESS, PANELS, DEPTH, MULTIPLY, UNPACK, SIZE, WORDS = range(7)
-FLOATS = 0, 0, 1, 1     # the last four for a matrix that is not packed
+# of two functions, 0 for floats; of a block (for floats, of a number) the numbers and the words;
+# and where its biases begin.
+ADDRESS, PANELS, DEPTH, MULTIPLY, UNPACK, SIZE, WORDS, BIAS = range(8)
+FLOATS = 0, 0, 1, 1     # from MULTIPLY on, for a matrix that is not packed
 NAMES = "minigrad_multiply", "minigrad_unpack"
 
 _i32, _i64, _float = ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -39,7 +40,7 @@ _engines = []
 
 @functools.cache
 def functions_of(kind: str) -> tuple[int, ...]:
-    """Return a kind's columns from MULTIPLY on."""
+    """Return a kind's columns from MULTIPLY to WORDS."""
     engine = engine_of(f"packed.{kind}", cache_folder(), lambda: module_of(kind))
     _engines.append(engine)             # it holds the machine code
     return (*map(engine.get_function_address, NAMES), NUMBERS[kind], IN_WORDS[kind].itemsize // 4)

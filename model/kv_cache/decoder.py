@@ -11,7 +11,7 @@ import numpy as np
 from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.compiler.tiles import TILE_BYTES
-from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack)
+from minigrad.kernels.decoding import Cache, Options, Weights, decode, empty_panels, pack
 from minigrad.kernels.packed import FLOATS, functions_of
 from minigrad.ops.network import NORM_EPS, rotary_angles
 from minigrad.packed import PackedTensor
@@ -23,7 +23,7 @@ from model.transformer import Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
 ROOM = 512          # characters for which there is memory from the beginning
-NOT_THERE = None, [0, 0, 0, *FLOATS]    # what `_in_panels` returns for the gate of a model without
+NOT_THERE = None, None, None, None      # what `_in_panels` returns for the gate of an MLP without
 
 
 def decoder_of(model: Transformer, batch: int = 1) -> "Decoder | None":
@@ -67,12 +67,15 @@ class Decoder:
         self._dtype = model.token_embedding.weight.dtype
         self._panels, self._weights = _weights(model)
         self._options = Options(
-            self.config.vocab_size, self.config.ngrams, self.config.norm_eps,
-            NORM_EPS if self.config.qk_norm else 0.0, self.config.norm == "layer",
-            ACTIVATIONS.index(self.config.activation))
-        self._learned = (model.position_embedding.weight.data.copy()
-                         if self.config.position == "learned" else
-                         np.zeros((0, self.config.n_embd), self._dtype))
+            V=self.config.vocab_size,
+            longest=self.config.ngrams,
+            eps=self.config.norm_eps,
+            qk_eps=NORM_EPS if self.config.qk_norm else 0.0,
+            centred=self.config.norm == "layer",
+            activation=ACTIVATIONS.index(self.config.activation))
+        self._learned = np.zeros((0, self.config.n_embd), self._dtype)
+        if self.config.position == "learned":
+            self._learned = model.position_embedding.weight.data.copy()
         self._sinusoids = model.sinusoids
         self._cache = self._empty(batch, 0)
 
@@ -89,44 +92,52 @@ class Decoder:
         return self._cache.ids[:, after + ids.shape[1]:self.length + 1].copy()
 
     def _decode(self, ids, after, u, *settings):
-        config, T, batch = self.config, ids.shape[1], len(self._cache.ids)
-        if (len(ids), len(u)) != (batch, batch):
+        T = ids.shape[1]
+        V = self.config.vocab_size
+        block = self.config.block_size
+        batch = len(self._cache.ids)
+        length = after + T + max(0, u.shape[1] - 1)
+        if len(ids) != batch or len(u) != batch:
             raise ValueError(f"this cache is of {batch} sequences; there are {len(ids)} rows of "
                              f"ids, and {len(u)} of u")
-        length = after + T + max(0, u.shape[1] - 1)
-        if not (0 <= after <= self.length and T >= 1 and length <= config.block_size):
+        if not (0 <= after <= self.length and T >= 1 and length <= block):
             raise ValueError(f"after {after} of {self.length} characters that were read, "
-                             f"{length - after} more are no window of at most {config.block_size}")
-        if not all([0 <= x < config.vocab_size for x in ids.ravel().tolist()]):
-            raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
-                             f"{ids.ravel().tolist()}")
+                             f"{length - after} more are no window of at most {block}")
+        read = ids.ravel().tolist()     # to look at a few is faster in Python
+        if not all([0 <= i < V for i in read]):
+            raise IndexError(f"ids lie from 0 to {V - 1}, and these are {read}")
         self._make_room(length)
-        self._cache.ids[:, after:after + T] = ids
-        for begin in range(after, after + T, AT_ONCE):
-            count = min(AT_ONCE, after + T - begin)
-            last = begin + count == after + T
-            logits = decode(self._weights, self._cache, self._options, count, begin,
-                            u if last else u[:, :0].copy(), *settings)
+        end = after + T
+        self._cache.ids[:, after:end] = ids
+        for begin in range(after, end, AT_ONCE):
+            count = min(AT_ONCE, end - begin)
+            is_last = begin + count == end
+            drawn = u if is_last else u[:, :0]
+            logits = decode(self._weights, self._cache, self._options, count, begin, drawn,
+                            *settings)
         self.length = length
         return logits
 
     def _empty(self, batch, room):
         """Return a Cache with room for a number of characters of each sequence."""
-        config, dtype = self.config, self._dtype
-        sizes, D = (config.n_layer, batch, config.kv_heads), config.d_head
-        cos = sin = np.zeros((room, 0), dtype)
+        config = self.config
+        sizes = config.n_layer, batch, config.kv_heads
+        D = config.d_head
+        cos = sin = np.zeros((room, 0), self._dtype)
+        positions = self._learned
         if config.position == "rotary":
-            cos, sin = rotary_angles(room, D, dtype, base=config.rotary_base)
-        return Cache(cos, sin,
-                     self._sinusoids(room) if config.position == "sinusoidal" else self._learned,
-                     empty_panels(*sizes, D, room, dtype=dtype),
-                     empty_panels(*sizes, room, D, dtype=dtype),
-                     np.zeros((batch, room + 1), np.int64))
+            cos, sin = rotary_angles(room, D, self._dtype, base=config.rotary_base)
+        elif config.position == "sinusoidal":
+            positions = self._sinusoids(room)
+        keys = empty_panels(*sizes, D, room, dtype=self._dtype)
+        values = empty_panels(*sizes, room, D, dtype=self._dtype)
+        return Cache(cos, sin, positions, keys, values, np.zeros((batch, room + 1), np.int64))
 
     def _make_room(self, length):
         """Make room for `length` characters at least; a large block is seldom filled, so its memory
         is taken step by step."""
-        old, room = self._cache, self._cache.values.shape[-2]
+        old = self._cache
+        room = old.values.shape[-2]
         if length <= room:
             return
         new = self._empty(len(old.ids), min(self.config.block_size, max(ROOM, 2 * length)))
@@ -138,34 +149,57 @@ class Decoder:
 
 def _weights(model):
     """Return the model's Weights, and the panels whose addresses are in them."""
-    config, dtype = model.config, model.token_embedding.weight.dtype
+    C = model.config.n_embd
+    dtype = model.token_embedding.weight.dtype
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
-    of_blocks = [[b.attention.qkv, b.mlp.gate, b.attention.out, b.mlp.up, b.mlp.down]
-                 for b in model.blocks]
+    gains = np.ones((len(norms), C), dtype)
+    shifts = np.zeros((len(norms), C), dtype)
+    for i, norm in enumerate(norms):
+        if norm.weight is not None:
+            gains[i] = norm.weight.data
+        if norm.bias is not None:
+            shifts[i] = norm.bias.data
+    panels, biases, matrices = _matrices(model)
+    ngrams = np.empty((0, C), dtype)
+    if model.config.ngrams > 1:
+        ngrams = model.ngram_embedding.weight.data.copy()
+    return panels, Weights(gains, shifts, biases, matrices, ngrams)
 
-    def given(parameter, size, otherwise):
-        return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
+def _matrices(model):
+    """Return the panels of all matrices, and the biases and the table of `Weights`."""
     head = _in_panels(model.output_weight)      # first, as others may have memory that it frees
-    found = [_in_panels(linear.weight) if linear else NOT_THERE
-             for block in of_blocks for linear in block]
-    found += [head, head if config.tied else _in_panels(model.token_embedding.weight)]
-    panels, table = zip(*found)
-    return panels, Weights(
-        np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
-        np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
-        np.stack([np.concatenate([given(linear.bias, linear.weight.shape[0], 0)
-                                  for linear in block if linear]) for block in of_blocks]),
-        np.array(table),
-        model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else
-        np.empty((0, config.n_embd), dtype))
+    linears = [linear for block in model.blocks
+               for linear in (block.attention.qkv, block.mlp.gate, block.attention.out,
+                              block.mlp.up, block.mlp.down)]
+    found = [_in_panels(linear.weight, linear.bias) if linear else NOT_THERE for linear in linears]
+    found.append(head)
+    if not model.config.tied:
+        found.append(_in_panels(model.token_embedding.weight))
+    kept = []
+    biases = []
+    table = []
+    begin = 0
+    for weight, bias, panels, how in found:
+        if weight is None:
+            table.append([0, 0, 0, *FLOATS, 0])
+            continue
+        count, _, NR = panels.shape
+        padded = np.zeros(count * NR, model.token_embedding.weight.dtype)
+        if bias is not None:
+            padded[:bias.size] = bias.data
+        kept.append(panels)
+        biases.append(padded)
+        table.append([panels.ctypes.data, count, weight.shape[1], *how, begin])
+        begin += padded.size
+    if model.config.tied:
+        table.append(table[-1])
+    return kept, np.concatenate(biases), np.array(table)
 
 
-def _in_panels(weight):
-    """Return the panels of a matrix of weights, and its row of `Weights.matrices`."""
+def _in_panels(weight, bias=None):
+    """Return a matrix of weights, its bias, its panels, and what tells how they are read."""
     if isinstance(weight, PackedTensor):
         panels = weight.packed.in_panels(TILE_BYTES // 4)
-        how = functions_of(weight.packed.kind)
-    else:
-        panels, how = pack(weight.data.T), FLOATS
-    return panels, [panels.ctypes.data, len(panels), weight.shape[1], *how]
+        return weight, bias, panels, functions_of(weight.packed.kind)
+    return weight, bias, pack(weight.data.T), FLOATS
