@@ -2,7 +2,8 @@
 import pathlib
 from collections.abc import Iterator
 
-OF_PROCESS, ROOT = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
+OF_PROCESS = pathlib.Path("/proc/self/cgroup")
+ROOT = pathlib.Path("/sys/fs/cgroup")
 
 
 def control_groups(controller: str, of_process: pathlib.Path = OF_PROCESS,

@@ -26,7 +26,8 @@ KC = 384                # depth of a panel: KC x NR floats take 24 KB where vect
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
 PACKED_BYTES = 1 << 21  # of B at a time
 # For `multiply`; each literal would compile its own version.
-SET, ADD = np.bool_(False), np.bool_(True)
+SET = np.bool_(False)
+ADD = np.bool_(True)
 
 
 class Product(NamedTuple):
@@ -138,7 +139,9 @@ def pack_and_multiply(block, blocks, stage, work):
 @serial
 def finish_rows(product, n, top, bottom):
     """Apply the further steps to some rows of product n."""
-    bias, slope_at, activated = product.bias, product.slope_at, product.activated
+    bias = product.bias
+    slope_at = product.slope_at
+    activated = product.activated
     if product.activation == RELU2 or bias.size + slope_at.size + activated.size > 0:
         for i in range(top, bottom):        # the rows of an absent array are empty
             finish_row(product.c[n, i], bias, slope_at[n, i], activated[n, i], product.activation)

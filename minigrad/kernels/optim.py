@@ -35,7 +35,7 @@ from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transp
 from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
 
 PIECE = 1 << 14
-VALUES, PLACES, LENGTH = range(3)       # columns of what `rows_at` returns
+VALUES, PLACES, LENGTH = range(3)       # columns of what `given_rows` returns
 P, M, V = range(3)      # columns of addresses
 G = V                   # in those of Muon
 
@@ -54,7 +54,7 @@ FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literal
 def adamw(ps, gs, ms, vs, settings):
     sizes, dtype = sizes_of(ps)
     gs = [g if isinstance(g, Rows) else dense(g) for g in gs]
-    given = rows_at(gs, sizes, dtype)
+    given = given_rows(gs, sizes, dtype)
     lr, beta1, beta2, eps, weight_decay, correction1, correction2 = settings.T
     numbers = np.stack([beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr * weight_decay,
                         lr / correction1, 1 / correction2, eps], axis=1).astype(dtype)
@@ -67,7 +67,7 @@ def sum_of_squares(xs):
     xs = [x if isinstance(x, Rows) and _in_first_lanes(x) else dense(np.asarray(x)) for x in xs]
     sizes, dtype = sizes_of(xs)
     sums = np.zeros(len(pieces(sizes)))
-    sum_of_squares_kernel(np.empty(0, dtype), rows_at(xs, sizes, dtype), pieces(sizes), sums,
+    sum_of_squares_kernel(np.empty(0, dtype), given_rows(xs, sizes, dtype), pieces(sizes), sums,
                           threads_for(sum(sizes)))
     return float(sums.sum())
 
@@ -83,7 +83,7 @@ def sizes_of(xs: list) -> tuple[tuple[int, ...], np.dtype]:
     return tuple([x.size for x in xs]), xs[0].dtype
 
 
-def rows_at(xs: list, sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def given_rows(xs: list, sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return, for each array or `Rows`, the addresses of its rows and of their places, and the
     length of a row."""
     found = []

@@ -49,8 +49,11 @@ def _array(axes, layout="C", of=None, readonly=False):
 # kernel's float type, with so many axes.  A: a writable one with any strides.  R: with any strides,
 # and perhaps read-only.  D: dense float64.  I: dense int64.  IDS: the same, perhaps read-only.
 C1, C2, C3, C4, C6 = map(_array, (1, 2, 3, 4, 6))
-A3, A4, R4 = _array(3, "A"), _array(4, "A"), _array(4, "A", readonly=True)
-D1, D2 = _array(1, of=types.float64), _array(2, of=types.float64)
+A3 = _array(3, "A")
+A4 = _array(4, "A")
+R4 = _array(4, "A", readonly=True)
+D1 = _array(1, of=types.float64)
+D2 = _array(2, of=types.float64)
 I1, I2 = (_array(axes, of=types.int64) for axes in (1, 2))
 IDS1, IDS2 = (_array(axes, of=types.int64, readonly=True) for axes in (1, 2))
 SCALARS = {bool: types.boolean, int: types.int64, float: types.float64}
@@ -80,7 +83,8 @@ class Kernel:
     """The compiled versions of a kernel, one for each float type."""
 
     def __init__(self, f: Callable) -> None:
-        self.name, self.versions = f.__name__.removesuffix("_kernel"), {}
+        self.name = f.__name__.removesuffix("_kernel")
+        self.versions = {}
         self._entry, self._kinds = _entry_of(f)
 
     def compile(self, dtype: type) -> None:
@@ -108,12 +112,14 @@ class Kernel:
     def _file(self, dtype):
         """Return where a version is kept; None if it cannot be.  The folder's name depends on the
         sources of minigrad, and that of the file on its own source, which may be elsewhere."""
-        folder, source = cache_folder(), pathlib.Path(self._entry.__code__.co_filename)
+        folder = cache_folder()
+        source = pathlib.Path(self._entry.__code__.co_filename)
         if folder and source.is_file():
             return folder / f"{self.name}.{dtype}.{cache.digest(source.read_bytes())}"
 
     def _compiled(self, dtype):
-        path, real = self._file(dtype), FLOATS[dtype]
+        path = self._file(dtype)
+        real = FLOATS[dtype]
         if not self.on_disk(dtype):
             say_compiling(f"{self.name}, and other kernels as they are needed,")
         define_tiles(dtype, cache_folder())
@@ -134,7 +140,8 @@ def _entry_of(f):
     on_each_thread = list(parameters)[:2] == ["thread", "threads"]
     if on_each_thread:
         del parameters["thread"], parameters["threads"]
-    kinds, passed = {}, []
+    kinds = {}
+    passed = []
     known = {"__name__": f.__module__, "on_threads": on_threads,
              "f": inlined(f) if on_each_thread else allocating(f)}
     for name, kind in ((name, p.annotation) for name, p in parameters.items()):
@@ -157,7 +164,8 @@ def _entry_of(f):
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
     """Let Ctrl-C end callbacks from C, where Python would print the KeyboardInterrupt and go on."""
-    swallowed, report = [], sys.unraisablehook
+    swallowed = []
+    report = sys.unraisablehook
 
     def keep(unraisable):
         if isinstance(unraisable.exc_value, KeyboardInterrupt):

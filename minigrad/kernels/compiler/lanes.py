@@ -199,11 +199,17 @@ def _on_each(emit, *operands):
     return result(*operands), codegen
 
 
+def _of_two(emit):
+    """Return an intrinsic of two floats or Lanes."""
+    @intrinsic
+    def combined(typingctx, x, y):
+        return _on_each(emit, x, y)
+    return combined
+
+
 def _means(symbol, emit):
     """Make an operator on Lanes do the same to each lane."""
-    @intrinsic
-    def on_lanes(typingctx, x, y):
-        return _on_each(emit, x, y)
+    on_lanes = _of_two(emit)
 
     @overload(symbol)
     def of_lanes(x, y):
@@ -262,16 +268,8 @@ def _select(comparison):
     return emit
 
 
-@intrinsic
-def larger(typingctx, x, y):
-    """x if it is larger than y, else y."""
-    return _on_each(_select(">"), x, y)
-
-
-@intrinsic
-def smaller(typingctx, x, y):
-    """x if it is smaller than y, else y."""
-    return _on_each(_select("<"), x, y)
+larger = _of_two(_select(">"))      # x if it is larger than y, else y
+smaller = _of_two(_select("<"))     # x if it is smaller than y, else y
 
 
 @intrinsic

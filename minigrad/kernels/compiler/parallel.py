@@ -16,7 +16,8 @@ from minigrad.kernels.compiler.workers import RUN, YIELD
 
 LOOKS = 1000    # at what others have done, about a microsecond, before a thread lets others run
 
-_byte, _i64 = cgutils.voidptr_t, ir.IntType(64)
+_byte = cgutils.voidptr_t
+_i64 = ir.IntType(64)
 _TASK = ir.FunctionType(ir.VoidType(), [_i64, _byte])            # task(part, data)
 _RUN = ir.FunctionType(ir.VoidType(), [_TASK.as_pointer(), _byte, _i64])
 
@@ -95,7 +96,8 @@ def in_stages(run: Callable) -> Callable:
     """
     @serial
     def run_stages(thread, threads, begun, done, work):
-        parts, failed = begun.shape[1], False
+        parts = begun.shape[1]
+        failed = False
         for stage in range(done.size):
             for i in range(parts):
                 part = (thread * parts // threads + i) % parts

@@ -117,7 +117,8 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
     """Return the tiles of a float type as a module of one function, of the type _type(vectors),
     whose count is that of the rows: it runs as many tiles of MR rows as fit, and one for the
     remaining rows."""
-    MR, NV = size.MR, size.NV
+    MR = size.MR
+    NV = size.NV
     module = ir.Module(_name(scalar))
     function = ir.Function(module, _type(scalar, _i64), _name(scalar))
     a, a_row, a_col, b, b_panel, c, c_row, depth, add, rows, vectors = function.args
