@@ -79,7 +79,8 @@ def test_what_is_missing_is_announced_and_compiled_by_a_second_process(on_disk, 
 
 def test_compile_ahead_starts_a_process_that_ends_with_this_one(on_disk, monkeypatch):
     """Its standard input is a pipe, which the system closes however this one ends."""
-    real, started = subprocess.Popen, []
+    real = subprocess.Popen
+    started = []
 
     def popen(command, **settings):
         endless = "import time; ahead._compile = lambda names: time.sleep(600); ahead.compile_in"

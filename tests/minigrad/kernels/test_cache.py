@@ -69,7 +69,8 @@ def folder_with_a_file(path):
     (path / "file").touch()
 
 
-EMPTY, HALF = put(lambda content: b""), put(lambda content: content[:len(content) // 2])
+EMPTY = put(lambda content: b"")
+HALF = put(lambda content: content[:len(content) // 2])
 JUNK = put(lambda content: np.random.default_rng(0).bytes(len(content)))
 DAMAGES = {
     "empty": EMPTY, "half": HALF, "junk": JUNK,
@@ -219,7 +220,8 @@ def test_cache_folder_is_another_when_a_file_that_kernels_are_made_of_changes(
         (tmp_path / name).write_text("power = 2")
     monkeypatch.setattr(cache, "places", lambda: [tmp_path])
     monkeypatch.setattr(cache, "_HERE", tmp_path / "kernels")
-    before, foreign = anew(), tmp_path / "minigrad-users"
+    before = anew()
+    foreign = tmp_path / "minigrad-users"
     foreign.mkdir()
     assert anew() == before and before.is_dir()
     (tmp_path / changed).write_text("power = 3")
@@ -254,14 +256,16 @@ def test_a_kernel_of_another_file_is_compiled_again_when_that_file_changes(folde
 def test_cache_folder_is_the_next_place_where_one_does_not_take_a_file(
         monkeypatch, tmp_path, capsys, usable):
     """As Windows does where a path is too long; the rights alone do not say so."""
-    touch, asked = pathlib.Path.touch, []
+    touch = pathlib.Path.touch
+    asked = []
 
     def refused(path, *how):
         asked.append(path.name)
         if not path.is_relative_to(tmp_path / usable):
             raise OSError(errno.ENOENT, "no such file or directory")
         touch(path)
-    sources, user = tmp_path / "sources", tmp_path / "user"
+    sources = tmp_path / "sources"
+    user = tmp_path / "user"
     monkeypatch.setattr(pathlib.Path, "touch", refused)
     monkeypatch.setattr(cache, "places", lambda: [sources, user])
     monkeypatch.setattr(compiling, "KERNELS", {})

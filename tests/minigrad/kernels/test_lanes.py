@@ -94,7 +94,8 @@ def test_an_exponential_is_the_same_in_a_lane_as_alone(dtype):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_product_and_a_sum_are_rounded_once(dtype):
     tiny = np.finfo(dtype).eps
-    x, z = np.full(20, 1 + tiny, dtype), np.full(20, -(1 + 2 * tiny), dtype)
+    x = np.full(20, 1 + tiny, dtype)
+    z = np.full(20, -(1 + 2 * tiny), dtype)
     out = np.empty(20, dtype)
     fused(x, x, z, out)
     assert (out == tiny * tiny).all()

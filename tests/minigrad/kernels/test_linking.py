@@ -128,7 +128,8 @@ def test_the_width_of_vectors_is_that_in_loops():
 
 
 def test_a_function_that_only_kernels_call_is_no_machine_code_of_its_own(monkeypatch):
-    translated, translate = [], JITCodeLibrary._finalize_specific
+    translated = []
+    translate = JITCodeLibrary._finalize_specific
     monkeypatch.setattr(JITCodeLibrary, "_finalize_specific",
                         lambda library: (translated.append(library.name), translate(library)))
 

@@ -77,7 +77,8 @@ def need_memory_once_kernel(x: C1, begun: I2, done: I1, threads: int):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 1000])
 def test_every_number_is_in_the_share_of_one_thread(size, dtype):
-    x, most = np.arange(size, dtype=dtype), threads.count()
+    x = np.arange(size, dtype=dtype)
+    most = threads.count()
     for n in {1, most, most + 7}:       # some of these without a worker
         noted = np.zeros((2, size), dtype)
         note_kernel(x, noted, 0.5, True, n)
@@ -87,7 +88,9 @@ def test_every_number_is_in_the_share_of_one_thread(size, dtype):
 
 @on_many
 def test_workers_that_find_nothing_sleep_ever_longer_and_wake_to_run_parts(monkeypatch):
-    x, slept, deadline = np.arange(1e6), [], time.monotonic() + 60
+    x = np.arange(1e6)
+    slept = []
+    deadline = time.monotonic() + 60
     monkeypatch.setattr(workers, "time", SimpleNamespace(
         sleep=lambda seconds: (slept.append(seconds), time.sleep(seconds))))
     threads.count()
@@ -132,7 +135,8 @@ def test_other_parts_and_stages_follow_one_that_fails():
 def test_stages_follow_each_other_and_nobody_waits_for_who_has_not_begun(many, head_start):
     """On fewer processors than threads, too, and if each begins when the one before has ended."""
     compiling.KERNELS["one_of_many"].compile("float64")
-    stages, parts = 3000, 1 if many == 1 else 5
+    stages = 3000
+    parts = 1 if many == 1 else 5
     x = np.zeros((stages + 1, parts))
     counters = np.zeros((stages, parts), np.int64), np.zeros(stages, np.int64)
     workers = [threading.Thread(target=one_of_many_kernel, args=(x, *counters, n, many),
@@ -154,7 +158,9 @@ def test_stages_follow_each_other_and_nobody_waits_for_who_has_not_begun(many, h
 def test_a_thread_leaves_a_part_that_another_takes_as_it_looks(monkeypatch, parts, lost):
     """In Python, where the other thread comes at the worst moment: after the look, before the
     count."""
-    ran, begun, done = [], np.zeros((2, parts), np.int64), np.zeros(2, np.int64)
+    ran = []
+    begun = np.zeros((2, parts), np.int64)
+    done = np.zeros(2, np.int64)
 
     def take(counters, at):
         counters.flat[at] += 1
@@ -186,7 +192,8 @@ try:
     atomicrmw sub ptr @left, i64 1 acq_rel
     atomicrmw add ptr @done, i64 1 acq_rel
 """))
-    ran, kinds = [], (None, ctypes.c_int64, ctypes.c_void_p)
+    ran = []
+    kinds = (None, ctypes.c_int64, ctypes.c_void_p)
     task = ctypes.CFUNCTYPE(*kinds)(lambda part, data: ran.append(part))
     run = ctypes.CFUNCTYPE(None, type(task), ctypes.c_void_p, ctypes.c_int64)(
         engine.get_function_address(workers.RUN))

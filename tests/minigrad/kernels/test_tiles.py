@@ -41,16 +41,21 @@ def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns
     """Where this processor lacks a vector, LLVM takes several smaller ones."""
     rng, (vector_bytes, MR, NV) = np.random.default_rng(0), SIZES[kind]
     lanes = vector_bytes // np.dtype(dtype).itemsize
-    M, K, NR, P = 2 * MR + MR - 1, 7, lanes * NV, lanes * WIDE
+    M = 2 * MR + MR - 1
+    K = 7
+    NR = lanes * NV
+    P = lanes * WIDE
     tiles = tiles_here(dtype, SIZES[kind])
-    a, b = rng.standard_normal((M, K)).astype(dtype), rng.standard_normal((K, P)).astype(dtype)
+    a = rng.standard_normal((M, K)).astype(dtype)
+    b = rng.standard_normal((K, P)).astype(dtype)
     panels = b.reshape(K, -1, NR).swapaxes(0, 1).copy()
     columns = a.T.copy()
     places = (columns.ctypes.data, 1, M) if by_columns else (a.ctypes.data, K, 1)
     for rows, vectors in [*((M, v) for v in range(1, NV + 1)),
                           *((1, v) for v in range(2 * NV, WIDE + 1, NV) if not by_columns)]:
         for add in (False, True):
-            c, width = rng.standard_normal((rows, P)).astype(dtype), vectors * lanes
+            c = rng.standard_normal((rows, P)).astype(dtype)
+            width = vectors * lanes
             expected = c.copy()
             # With 1 and c for a first step, the sums begin with c.
             first, second = ((np.eye(rows, dtype=dtype), c[:, :width]) if add else

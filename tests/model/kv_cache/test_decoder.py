@@ -70,7 +70,8 @@ def assert_equal(cached, computed):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_cached_logits_are_those_of_the_window_at_every_length(shape, slide, dtype):
     """Of sequences that are read alone, with two others from some length on, and with all."""
-    model, rng = opinionated(shape, dtype), np.random.default_rng(1)
+    model = opinionated(shape, dtype)
+    rng = np.random.default_rng(1)
     block = model.config.block_size
     lengths = block + 3 if slide or dtype == np.float64 else 3 * block
     ids = rng.integers(model.config.vocab_size, size=(8, lengths + 1))
@@ -94,10 +95,10 @@ def test_logits_of_packed_weights_have_the_bits_of_the_float32_weights(shape, ki
     assert any(isinstance(p, PackedTensor) for p in model.parameters())
     ids = np.random.default_rng(1).integers(shape["vocab_size"], size=(3, shape["block_size"]))
     for B, lengths in ((1, (1, 2, 7, 8)), (3, (5, 6, 7)), (1, (20, 21))):
-        decoder, after = Decoder(model, B), 0
+        decoder = Decoder(model, B)
         for T in lengths:
-            assert_equal(decoder.read(ids[:B, after:T], after), floats(ids[:B, :T]).data[:, -1])
-            after = T
+            logits = decoder.read(ids[:B, decoder.length:T], decoder.length)
+            assert_equal(logits, floats(ids[:B, :T]).data[:, -1])
     assert any(isinstance(p, PackedTensor) for p in model.parameters())
     assert_equal(model(ids).data, floats(ids).data)
     assert not any(isinstance(p, PackedTensor) for p in model.parameters())
@@ -108,16 +109,17 @@ def test_a_window_read_in_parts_into_room_that_grows_has_the_same_logits(shape, 
     monkeypatch.setattr("model.kv_cache.decoder.AT_ONCE", 3)
     monkeypatch.setattr("model.kv_cache.decoder.ROOM", 2)
     model = opinionated(shape)
-    V, block = model.config.vocab_size, model.config.block_size
-    ids, u = np.random.default_rng(1).integers(V, size=(2, block)), np.full((2, 1), 0.5)
+    block = model.config.block_size
+    ids = np.random.default_rng(1).integers(model.config.vocab_size, size=(2, block))
+    u = np.full((2, 1), 0.5)
+    computed = [model(ids[:, :n + 1]).data[:, -1] for n in range(block)]
     for T in (1, 3, 4, block):
         decoder = Decoder(model, 2)
-        for n in (T, *range(T + 1, block + 1)):
-            computed = model(ids[:, :n]).data[:, -1]
-            assert_equal(decoder.read(ids[:, decoder.length:n], decoder.length), computed)
+        for n in range(T, block + 1):
+            assert_equal(decoder.read(ids[:, decoder.length:n], decoder.length), computed[n - 1])
         drawn = decoder.draw(ids[:, :T], 0, u, 1.0, None, None)
-        assert np.array_equal(drawn, random.draw(model(ids[:, :T]).data[:, -1], u[:, 0].copy(),
-                                                 1.0, None, None)[0][:, None])
+        expected, _ = random.draw(computed[T - 1], u[:, 0].copy(), 1.0, None, None)
+        assert np.array_equal(drawn[:, 0], expected)
 
 
 @pytest.mark.skipif(numba.get_num_threads() == 1, reason="there is but one thread")
@@ -125,31 +127,35 @@ def test_a_window_read_in_parts_into_room_that_grows_has_the_same_logits(shape, 
 def test_logits_do_not_depend_on_the_threads_by_a_single_bit(shape, monkeypatch):
     from minigrad.kernels import decoding
     model = opinionated(shape)
+    block = model.config.block_size
     ids = np.random.default_rng(4).integers(model.config.vocab_size, size=(5, 2))
-    by_threads = []
     monkeypatch.setattr(decoding, "FEW", 1)
-    for threads in (1, numba.get_num_threads()):
-        monkeypatch.setattr(decoding, "threads_for", lambda steps, threads=threads: threads)
+
+    def logits(threads):
+        monkeypatch.setattr(decoding, "threads_for", lambda *steps: threads)
         decoder = Decoder(model, 5)
-        by_threads.append([decoder.read(ids[:, :1])] + (
-            [decoder.read(ids[:, 1:], after=1)] if model.config.block_size > 1 else []))
-    for one, many in zip(*by_threads):
-        assert np.array_equal(one, many)
+        first = decoder.read(ids[:, :1])
+        return first, decoder.read(ids[:, 1:], after=1) if block > 1 else first
+    assert all(map(np.array_equal, logits(1), logits(numba.get_num_threads())))
 
 
 @pytest.mark.parametrize("settings", [(1.0, None, None), (0, None, None), (0.7, 4, None),
                                       (1.5, None, 0.8), (2.0, 3, 0.9)])
 @pytest.mark.parametrize("shape", [USUAL, MODERN, LLAMA, ODD], ids=str)
 def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, monkeypatch):
-    model, rng = opinionated(shape), np.random.default_rng(8)
-    block, T = model.config.block_size, max(1, model.config.block_size // 3)
-    ids, u = rng.integers(model.config.vocab_size, size=(3, T)), rng.random((3, block - T + 1))
+    model = opinionated(shape)
+    rng = np.random.default_rng(8)
+    block = model.config.block_size
+    T = max(1, block // 3)
+    ids = rng.integers(model.config.vocab_size, size=(3, T))
+    u = rng.random((3, block - T + 1))
     drawn = Decoder(model, 3).draw(ids, 0, u, *settings)
     assert drawn.shape == u.shape and (settings[0] == 0 or len(np.unique(drawn)) > 1)
     decoder = Decoder(model, 3)
     logits = decoder.read(ids)
-    for n in range(u.shape[1]):
-        assert np.array_equal(random.draw(logits, u[:, n].copy(), *settings)[0], drawn[:, n])
+    for n, of_each in enumerate(u.T):
+        one, _ = random.draw(logits, of_each, *settings)
+        assert np.array_equal(one, drawn[:, n])
         if decoder.length < block:
             logits = decoder.read(drawn[:, n:n + 1], decoder.length)
     plain.use(monkeypatch)
@@ -161,7 +167,8 @@ def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, mo
 @pytest.mark.parametrize("shape", [USUAL, MODERN], ids=str)
 def test_a_decoder_that_reads_anew_forgets_what_it_read_and_keeps_its_first_weights(shape):
     model = opinionated(shape)
-    decoder, ids = Decoder(model, 2), np.arange(16).reshape(2, 8) % 11
+    decoder = Decoder(model, 2)
+    ids = np.arange(16).reshape(2, 8) % 11
     decoder.read(ids)
     decoder.read(ids[:, 2:6])
     before = model(ids[:, 2:7]).data[:, -1]
@@ -180,29 +187,39 @@ def test_each_option_is_known_and_a_model_with_another_not_drawn_from(config, sa
         assert set(OPTIONS[field.name] or ()) == set(field.metadata["choices"]), field.name
     monkeypatch.setitem(OPTIONS, "activation", ("gelu",))
     monkeypatch.setitem(OPTIONS, "norm", ("layer",))
-    model, ids = Transformer(config), np.zeros((1, 2), int)
+    model = Transformer(config)
+    ids = np.zeros((1, 2), int)
     assert says in refusal(ValueError, Reader, model, ids)
     assert np.array_equal(Reader(model, ids, cache=False).logits(), model(ids).data[:, -1])
+
+
+AS_IT_IS = 1.0, None, None
 
 
 @pytest.mark.parametrize("T, after", [(0, 0), (9, 0), (5, 4), (1, 5), (1, -1)])
 def test_characters_after_what_was_not_read_or_beyond_the_block_are_refused(T, after):
     decoder = Decoder(opinionated(MODERN))
-    decoder.read(np.ones((1, 4), int))
+    four = np.ones((1, 4), int)
+    decoder.read(four)
     assert (f"after {after} of 4 characters that were read, {T} more are no window of at most 8"
             in refusal(ValueError, decoder.read, np.ones((1, T), int), after))
     assert "9 more are no window" in refusal(
-        ValueError, decoder.draw, np.ones((1, 4), int), 0, np.zeros((1, 6)), 1.0, None, None)
+        ValueError, decoder.draw, four, 0, np.zeros((1, 6)), *AS_IT_IS)
 
 
-def test_Decoder_refuses_another_count_of_sequences_than_it_was_made_for():
-    decoder, ids = Decoder(opinionated(MODERN), 2), np.ones((3, 2), int)
-    for rows, columns in ((ids, 3), (ids[:1], 1), (ids[:2], 1), (ids[:2], 3)):
-        assert "this cache is of 2 sequences; there are" in refusal(
-            ValueError, decoder.draw, rows, 0, np.zeros((columns, 2)), 1.0, None, None)
-    in_any_layout = np.full((2, 3), 0.5), np.full((3, 2), 0.5).T, np.full((4, 6), 0.5)[::2, ::2]
-    drawn = [decoder.draw(ids[:2], 0, u, 1.0, None, None) for u in in_any_layout]
-    assert np.array_equal(drawn[0], drawn[1]) and np.array_equal(drawn[0], drawn[2])
+@pytest.mark.parametrize("rows, columns", [(3, 3), (1, 1), (2, 1), (2, 3)])
+def test_Decoder_refuses_another_count_of_sequences_than_it_was_made_for(rows, columns):
+    assert f"this cache is of 2 sequences; there are {rows} rows of ids, and {columns}" in refusal(
+        ValueError, Decoder(opinionated(MODERN), 2).draw, np.ones((rows, 2), int), 0,
+        np.zeros((columns, 2)), *AS_IT_IS)
+
+
+def test_draw_takes_numbers_in_any_layout():
+    decoder = Decoder(opinionated(MODERN), 2)
+    ids = np.ones((2, 2), int)
+    whole, *others = [decoder.draw(ids, 0, u, *AS_IT_IS) for u in (
+        np.full((2, 3), 0.5), np.full((3, 2), 0.5).T, np.full((4, 6), 0.5)[::2, ::2])]
+    assert all(np.array_equal(whole, other) for other in others)
 
 
 @pytest.mark.parametrize("change", [lambda x: x[:-1], lambda x: x.astype(np.float64)])
