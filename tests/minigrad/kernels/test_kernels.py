@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from minigrad import compiled, formulas, random
+from minigrad.core import Rows
 from minigrad.formulas import GELU, GELU_TANH, RELU2, Drop, How
 from minigrad.kernels import matmul
 from minigrad.kernels.compiler.tiles import SIZES
@@ -35,9 +36,11 @@ def test_a_row_of_a_matmul_does_not_depend_on_where_it_lies(K):
 
 
 def test_linear_adds_a_bias_once_to_a_product_that_is_packed_in_several_rounds():
-    x = np.zeros((2, 1200), np.float32)
-    weight = np.zeros((600, 1200), np.float32)
-    assert (formulas.linear(x, weight, np.ones(600, np.float32)) == 1).all()
+    """Also where its columns end within a vector, and blocks of rows take turns."""
+    x = np.repeat(np.arange(200, dtype=np.float32)[:, None], 1200, axis=1)
+    weight = np.ones((601, 1200), np.float32)
+    y = formulas.linear(x, weight, np.ones(601, np.float32))
+    assert (y == 1200 * x[:, :1] + 1).all()
 
 
 class Counting(np.ndarray):
@@ -317,6 +320,7 @@ SIX = np.ones((2, 3), np.float32)
 FOUR = np.ones(4, np.float32)
 DOUBLES = FOUR.astype(np.float64)
 IDS = np.zeros((5, 2), int)
+TWO_ROWS = Rows(np.ones((1, 2), np.float32), np.array([0, 1, 1]))
 
 
 def with_other(bad, at):
@@ -331,6 +335,7 @@ def with_other(bad, at):
     *[("adamw", with_other(bad, at), "takes 4 numbers of float32 from an array that has ")
       for at in (1, 2, 3) for bad in (FOUR[:3], SIX, DOUBLES)],
     ("adamw", [[SIX, DOUBLES]] * 4 + [np.ones((2, 7))], "has 4 of float64"),
+    ("adamw", [[SIX], [TWO_ROWS], [SIX], [SIX], np.ones((1, 7))], "takes 6 numbers of float32"),
     ("muon", [[SIX], [SIX[:1]], [SIX], np.ones((1, 3)), 5], "takes 6 numbers of float32"),
     ("muon", [[SIX], [SIX], [SIX.astype(np.float64)], np.ones((1, 3)), 5], "has 6 of float64"),
     ("sum_of_squares", [[SIX, DOUBLES]], "has 4 of float64"),
