@@ -8,6 +8,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import Tensor
+from minigrad.ops.network import _check_shapes
 from tests.kit import leaf, refusal
 
 rng = np.random.default_rng(0)
@@ -674,3 +675,10 @@ def test_errors_say_what_was_expected_and_name_op_types_and_shapes(kind, name, a
     first = args[0]
     note = f"in {name}({first.dtype}{list(first.shape)}"
     assert any(line.startswith(note) for line in caught.value.__notes__)
+
+
+def test_check_shapes_compares_a_size_with_any_array_before():
+    table = "x (A, B), y (B), z (A)"
+    _check_shapes(table, np.ones((2, 3)), np.ones(3), np.ones(2))
+    said = refusal(ValueError, _check_shapes, table, np.ones((2, 3)), np.ones(3), np.ones(3))
+    assert said == f"expected {table}, each name of one size; shapes are [2, 3], [3], [3]"
