@@ -13,7 +13,8 @@ import textwrap
 import warnings
 
 from minigrad import compiled, formulas, habits, optim
-from minigrad.core import OPS, Added, Tensor, no_grad, op
+from minigrad.core import OPS, Tensor, no_grad, op
+from minigrad.gradients import Added
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.ops import *      # noqa: F401, F403
 from minigrad.ops import __all__ as _op_names

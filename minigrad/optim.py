@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Rows, Tensor, timed
+from minigrad.core import Tensor, timed
+from minigrad.gradients import Rows
 
 NUMBER = float, int, Real      # the first two are told faster
 

@@ -3,8 +3,8 @@
 AdamW: Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2.  The kernels
 get the addresses of many arrays at once, cut into pieces of at most PIECE elements, which the
 threads share.  Each piece has its own sum, so that a norm does not depend on the threads.  A
-gradient may be given as some rows of a table (`core.Rows`): the zeros of the others need no memory.
-Any other array counts as a table of one row.
+gradient may be given as some rows of a table (`gradients.Rows`): the zeros of the others need no
+memory.  Any other array counts as a table of one row.
 
 Muon: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks", with its
 coefficients A, B, C.  For z = U S V^T the steps keep U and V, and bring singular values to between
@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Rows
+from minigrad.gradients import Rows
 from minigrad.formulas import MUON, TINY
 from minigrad.kernels.compiler.compiling import (C1, C2, D1, D2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)

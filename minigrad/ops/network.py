@@ -12,7 +12,8 @@ from operator import index
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Added, Array, one_type, op
+from minigrad.core import Array, one_type, op
+from minigrad.gradients import Added
 from minigrad.formulas import ACTIVATIONS, SWIGLU, Drop, How, rows
 
 NORM_EPS = 1e-5         # added to a variance

@@ -2,7 +2,8 @@
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from minigrad.core import Added, Array, op
+from minigrad.core import Array, op
+from minigrad.gradients import Added
 
 Axes = int | tuple[int, ...] | None
 Arrays = list[Array]

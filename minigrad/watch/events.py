@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.core import OPS, Added, Array, Node, Operand, Tensor
+from minigrad.core import OPS, Array, Node, Operand, Tensor
+from minigrad.gradients import Added
 from minigrad.watching import Event, watch_ops
 
 # Stands for each parameter of an op that is not listed, whose names and types are not known.

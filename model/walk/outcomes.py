@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import Tensor
-from minigrad.core import unbroadcast
+from minigrad.gradients import unbroadcast
 from minigrad.watch.events import array_of
 from model.walk import scalars
 from model.walk.practice import Exercise

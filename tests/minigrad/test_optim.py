@@ -8,7 +8,8 @@ import pytest
 
 import minigrad as mg
 from minigrad import formulas
-from minigrad.core import Rows, Tensor
+from minigrad.core import Tensor
+from minigrad.gradients import Rows
 from minigrad.optim import cosine, linear_decay, warm_up
 from tests import plain
 from tests.kit import leaf, normal, refusal

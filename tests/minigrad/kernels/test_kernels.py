@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minigrad import compiled, formulas, random
-from minigrad.core import Rows
+from minigrad.gradients import Rows
 from minigrad.formulas import GELU, GELU_TANH, RELU2, Drop, How
 from minigrad.kernels import matmul
 from minigrad.kernels.compiler.tiles import SIZES

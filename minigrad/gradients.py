@@ -1,0 +1,112 @@
+"""What vjps return, and how it is added up.  Most of a gradient may be zero, as that of a table of
+which few rows were read."""
+import math
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+def parts_of(node, g):
+    """Return the node of each input with its part of the gradient: an array of its shape and type,
+    or `Added`."""
+    vjps = node.vjps
+    parts = vjps(g) if callable(vjps) else [vjp(g) for vjp in vjps]
+    if not isinstance(parts, (tuple, list)):
+        raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
+    found = []
+    for parent, dx in zip_longest(node.parents, parts):
+        if parent is None:
+            continue
+        if dx is None:
+            raise ValueError("there is no vjp for an argument that requires a gradient")
+        if not isinstance(dx, Added):
+            dx = unbroadcast(np.asarray(dx), parent.shape).astype(parent.dtype, copy=False)
+        found.append((parent, dx))
+    return found
+
+
+def sum_of(parent, dx, total, writable):
+    """Return the gradient that a parent has so far, None at first, plus dx; and whether the engine
+    has made that sum, so that it may write into it."""
+    if isinstance(dx, Added):
+        return dx.to(parent, total, writable), True
+    if total is None:
+        return dx, False
+    if writable and not isinstance(total, Rows):
+        total += dx
+        return total, True
+    return np.asarray(np.add(total, dx)), True      # NumPy makes a scalar of two 0-d arrays
+
+
+def owned(g, held, watched):
+    """Return a gradient for a leaf to keep and others to write into: g itself, if no other leaf, no
+    watcher and no caller holds its memory, else a copy."""
+    if watched or g.base is not None or not g.flags.writeable or id(g) in held:
+        return g.copy()
+    held.add(id(g))
+    return g
+
+
+def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Sum g over the axes along which NumPy broadcast an array of `shape`."""
+    if g.shape == shape:
+        return g
+    extra = g.ndim - len(shape)
+    if extra < 0 or any(n not in (1, m) for n, m in zip(shape, g.shape[extra:])):
+        raise ValueError(f"the vjp gave {list(g.shape)} for an argument of shape {list(shape)}")
+    padded = (1,) * extra + shape
+    repeated = tuple(axis for axis, n in enumerate(padded) if n == 1)
+    return g.sum(axis=repeated, keepdims=True).reshape(shape)
+
+
+class Added(NamedTuple):
+    """A sparse gradient: a function that adds it to a dense array, in place.
+
+    If it adds to rows of a table, `ids` are their numbers.  Then add(array, places) adds to rows
+    with other numbers, `places`, instead.
+    """
+    add: Callable[..., None]
+    ids: np.ndarray | None = None
+
+    def to(self, parent: Any, total: "np.ndarray | Rows | None", writable: bool
+           ) -> "np.ndarray | Rows":
+        """Return the sum with the gradient that a parent has so far, which is written into if that
+        is allowed.  The first sum of a leaf of which few rows were read is kept as `Rows`."""
+        if total is None:
+            if self.ids is not None and parent.op == "leaf" and self.ids.size < parent.shape[0]:
+                return self._rows(parent)
+            total = np.zeros(parent.shape, parent.dtype)
+        elif isinstance(total, Rows) or not writable or not total.flags.c_contiguous:
+            total = np.array(total, order="C")      # as kernels write into it
+        self.add(total)
+        return total
+
+    def _rows(self, table):
+        """Return the rows of a table's gradient that something is added to."""
+        read = np.bincount(self.ids.reshape(-1) + 1, minlength=table.shape[0] + 1) > 0
+        places = np.cumsum(read, dtype=np.int64)
+        values = np.zeros((places[-1], *table.shape[1:]), table.dtype)
+        self.add(values, places[self.ids])
+        return Rows(values, places)
+
+
+class Rows(NamedTuple):
+    """The gradient of a table with V rows, most of them zero: only the rows that may not be.
+
+    Row v of the table is values[places[v]], if places[v + 1] is larger; else it is zero.
+    """
+    values: np.ndarray      # the rows that are kept, (N, ...)
+    places: np.ndarray      # (V + 1,): how many rows are kept before each row, and in all
+
+    dtype = property(lambda self: self.values.dtype)
+    shape = property(lambda self: (len(self.places) - 1, *self.values.shape[1:]))   # of the table
+    size = property(lambda self: math.prod(self.shape))
+    length = property(lambda self: math.prod(self.shape[1:]))
+
+    def __array__(self, *dtype, **copy) -> np.ndarray:
+        """Return the table."""
+        table = np.zeros(self.shape, self.dtype)
+        table[np.diff(self.places) > 0] = self.values
+        return table

@@ -1,0 +1,74 @@
+"""What vjps return, and how it is added up: sparse gradients, rows of a table, broadcasting."""
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.gradients import Added, Rows, unbroadcast
+from tests.kit import leaf
+
+
+def bag(ids, table):
+    return mg.embedding_bag(np.array(ids), table)
+
+
+def test_Added_is_summed_with_other_gradients_and_shared_with_none():
+    @mg.op(register=False)
+    def first(x):
+        def add(total):
+            total[0] += g_of[-1]
+        g_of = []
+        return x[:1].copy(), (lambda g: g_of.append(g[0]) or Added(add),)
+    x = leaf([1.0, 2.0])
+    (first(x) + first(x)).sum().backward()
+    assert x.grad.tolist() == [2, 0]
+    y = leaf([1.0, 2.0])
+    (y * 3).sum().backward()
+    (first(y) * 5).sum().backward()
+    assert y.grad.tolist() == [8, 3]
+
+
+@pytest.mark.parametrize("use, expected, kept", [
+    (lambda x: bag([[1], [5], [1]], x), [0, 2, 0, 0, 0, 1, 0], True),
+    (lambda x: bag([[1, 5], [5, 6]], x), [0, 1, 0, 0, 0, 2, 1], True),
+    (lambda x: bag([range(7)], x), [1] * 7, False),
+    (lambda x: bag([[1]], x) + bag([[2]], x), [0, 1, 1, 0, 0, 0, 0], False),
+    (lambda x: bag([[1]], x) + x, [1, 8, 1, 1, 1, 1, 1], False),
+    (lambda x: bag([[1]], x * 2), [0, 2, 0, 0, 0, 0, 0], False)])
+def test_Rows_are_kept_of_the_gradient_of_a_table_of_which_few_were_read(use, expected, kept):
+    x = leaf(np.arange(21.0).reshape(7, 3))
+    use(x).sum().backward()
+    assert isinstance(x.node.grad, Rows) == kept
+    read = x.grad
+    assert np.array_equal(read, np.outer(expected, [1, 1, 1]))
+    assert x.grad is read
+    use(x).sum().backward()
+    assert np.array_equal(x.grad, 2 * read)
+    x.grad = None
+    assert x.grad is None
+
+
+def test_Added_is_added_to_no_array_that_is_also_another_gradient():
+    x = leaf(np.ones((2, 3)))
+    y = leaf(np.ones((2, 3)))
+    read = bag([[0]], x)                # older than x + y, whose gradient comes first
+    (read.sum() + ((x + y) * np.ones((2, 3))).sum()).backward()
+    assert x.grad.tolist() == [[2, 2, 2], [1, 1, 1]]
+    assert y.grad.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_Added_is_added_to_a_sum_in_column_order():
+    """As a table has that is also used twice as W.T."""
+    W = leaf(np.arange(12.0).reshape(4, 3))
+    read = bag([[1], [3]], W)
+    a, b = np.eye(3)[:2]
+    products = a @ W.T + b @ W.T
+    (read.sum() + (products * np.arange(4)).sum()).backward()
+    assert W.grad.tolist() == [[0, 0, 0], [2, 2, 1], [2, 2, 0], [4, 4, 1]]
+
+
+def test_unbroadcast_sums_over_the_axes_that_were_repeated_and_refuses_others():
+    assert unbroadcast(np.ones((2, 3)), (3,)).tolist() == [2, 2, 2]
+    assert unbroadcast(np.ones((2, 3)), (2, 1)).tolist() == [[3], [3]]
+    says = r"the vjp gave \[3\] for an argument of shape \[1, 1, 3\]"
+    with pytest.raises(ValueError, match=says):
+        unbroadcast(np.ones(3), (1, 1, 3))
