@@ -282,12 +282,11 @@ def embed(ids, s, weights, cache, rows, unpacked, x):
     panel = ids[s] // NR
     column = ids[s] % NR
     tokens = len(weights.matrices) - 1
-    unpack = weights.matrices[tokens, UNPACK]
     for begin in range(0, x.size, KC):
         count = min(KC, x.size - begin)
         b = rows_of(weights, tokens, panel, begin)
-        if unpack:
-            call_packed(unpack, b, b, unpacked, count)
+        if weights.matrices[tokens, UNPACK]:
+            call_packed(weights.matrices, tokens, UNPACK, b, b, unpacked, count)
             b = unpacked
         for c in range(count):
             x[begin + c] += b[c * NR + column]
@@ -313,9 +312,9 @@ def multiply(a, weights, matrix, c, c_at, unpacked, thread, threads):
             count = min(cut, depth - begin)
             b = rows_of(weights, matrix, panel, begin)
             if len(a) == 1:
-                call_packed(row[MULTIPLY], a, b, columns, count)
+                call_packed(weights.matrices, matrix, MULTIPLY, a, b, columns, count)
             else:
-                call_packed(row[UNPACK], a, b, unpacked, count)
+                call_packed(weights.matrices, matrix, UNPACK, a, b, unpacked, count)
                 micro_kernel(part(a, begin, 0), row_size(a), 1, unpacked, 0, columns, row_size(c),
                              count, begin > 0, len(a), NV)
     return panels.start * NR, panels.stop * NR

@@ -47,20 +47,25 @@ def functions_of(kind: str) -> tuple[int, ...]:
 
 
 @intrinsic
-def call_packed(typingctx, function, a, b, c, depth):
-    """Call a function of a packed matrix by its address.
+def call_packed(typingctx, table, matrix, which, a, b, c, depth):
+    """Call a function of a packed matrix, whose address is table[matrix, which].
 
     MULTIPLY: c[:NR] = a[:depth] @ b[:depth, :NR];  UNPACK: c[:depth, :NR] = b.  Of a, b and c,
     arrays of float32, the first element is used; b is packed; depth is a multiple of its blocks.
+    The address is loaded as a pointer: LLVM loses track of pointers that are made of integers.
     """
     def codegen(context, builder, signature, values):
-        operands = [address(context, builder, signature, values, i, _i64(0)) for i in (1, 2, 3)]
-        operands.append(values[4])
+        array = context.make_array(table)(context, builder, values[0])
+        columns = builder.extract_value(array.shape, 1)
+        cell = builder.add(builder.mul(values[1], columns), values[2])
+        operands = [address(context, builder, signature, values, i, _i64(0)) for i in (3, 4, 5)]
+        operands.append(values[6])
         kind = ir.FunctionType(ir.VoidType(), [x.type for x in operands])
-        builder.call(builder.inttoptr(values[0], kind.as_pointer()), operands)
+        place = builder.bitcast(builder.gep(array.data, [cell]), kind.as_pointer().as_pointer())
+        builder.call(builder.load(place), operands)
         return context.get_dummy_value()
 
-    return types.void(types.intp, a, b, c, types.intp), codegen
+    return types.void(table, types.intp, types.intp, a, b, c, types.intp), codegen
 
 
 def module_of(kind: str, size: Size = HERE) -> ir.Module:
