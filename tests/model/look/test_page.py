@@ -118,7 +118,13 @@ def test_each_block_shows_what_it_would_predict(found):
         logits = (model.norm(x).data @ model.token_embedding.weight.data.T)[-1].astype(float)
         p = np.exp(logits) / np.exp(logits).sum()
         assert likeliest == (p.argmax(), pytest.approx(1e4 * p.max(), abs=0.51))
-    assert fact["blocks"][-1] == fact["top"][0]
+    for fact in facts["predictions"]:
+        assert fact["blocks"][-1] == fact["top"][0]
+
+
+def test_gather_shows_all_characters_of_a_vocabulary_of_few(tmp_path):
+    facts, _ = gather(made("abc "), "abc", "", tmp_path, live=False)
+    assert [len(fact["top"]) for fact in facts["predictions"]] == [4, 4, 4]
 
 
 def test_the_run_is_its_log_and_the_n_grams_on_its_validation_text(found, trained, small_text):
