@@ -251,6 +251,7 @@ EXAMPLES = [
     call("concatenate", [r((2, 3)), r(()), r((1, 2))], axis=None),
     call("stack", [*r((3, 2, 3))], axis=1),
     call("stack", [*r((3, 2, 3))], axis=-3),
+    call("stack", [*r((3, 2, 3))], axis=-1),
     call("stack", [r(3)], axis=-1),
     *[call("split", r((4, 3)), places) for places in PLACES],
     *[call("take", r((5, 3)), index) for index in INDICES],
@@ -569,6 +570,8 @@ def test_a_bag_is_the_sum_of_its_rows_times_the_dropout_of_ones(p, given):
     assert all(np.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(*results))
     if given:       # both have drawn as much
         assert ours.bit_generator.state == theirs.bit_generator.state
+        nothing_drawn = ours.bit_generator.state == np.random.default_rng(8).bit_generator.state
+        assert nothing_drawn == (p == 0)
 
 
 # An error, and calls with words of its message.
