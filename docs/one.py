@@ -46,7 +46,7 @@ class Tensor:
         for tensor in reversed(in_order(self, [])):
             for source, vjp in tensor.sources:
                 dx = vjp(tensor.grad)
-                while dx.ndim > source.data.ndim:   # NumPy repeated the source
+                while dx.ndim > source.data.ndim:   # NumPy repeated it: add up
                     dx = dx.sum(axis=0)
                 source.grad = source.grad + dx
 
@@ -116,7 +116,7 @@ def softmax(x):
     return Tensor(y, (x, dx))
 
 # The loss is the surprise at the letters that came, -log of their probabilities.  Its
-# derivative could not be simpler: what was expected, less what came.
+# derivative could not be simpler: what was expected minus what came.
 def cross_entropy(scores, targets):
     expected = softmax(scores).data
     came = np.eye(V, dtype=FLOAT)[targets]                  # (B, T, V), 1 at the letter
@@ -196,13 +196,13 @@ def new_model(rng):
         "weights": weights,
     }
 
-# AdamW moves weights against the mean of their last gradients, divided by their size: so
-# all move about as far, and noise, whose mean is small, moves them little.
+# AdamW moves weights against the mean of their last gradients, divided by the size of
+# these: so all move about as far, and noise, whose mean is small, moves them little.
 def adamw(weights, steps, rate):
     for w in weights:
         w.m = BETA1 * w.m + (1 - BETA1) * w.grad
         w.v = BETA2 * w.v + (1 - BETA2) * w.grad ** 2
-        mean = w.m / (1 - BETA1 ** steps)                       # m and v began at 0
+        mean = w.m / (1 - BETA1 ** steps)                       # as m and v began at 0
         size = np.sqrt(w.v / (1 - BETA2 ** steps)) + 1e-8
         w.data -= rate * (mean / size + DECAY * w.data)
         w.grad = 0
