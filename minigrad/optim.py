@@ -61,10 +61,12 @@ class Optimizer:
             if p.node.grad is None:
                 continue
             p.data = dense(p, i, "data", p.data)
-            state = [getattr(self, kind) for kind in self.STATE]
-            for kind, arrays in zip(self.STATE, state):
+            state = []
+            for kind in self.STATE:
+                arrays = getattr(self, kind)
                 arrays[i] = dense(p, i, kind, arrays[i])
-            found.append((group, p, *(arrays[i] for arrays in state)))
+                state.append(arrays[i])
+            found.append((group, p, *state))
         return found
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:

@@ -5,6 +5,8 @@ Each layer draws its weights from the generator that it is given, as GPT-2 does:
 standard deviation of 0.02  (Radford et al. 2019, section 2.3; the figure is from its code).
 Shapes: B batch, T time, C channels, H heads.
 """
+from functools import lru_cache
+
 import numpy as np
 from numpy.random import Generator
 
@@ -35,13 +37,13 @@ def full(shape: tuple[int, ...], value: float | np.ndarray, dtype: type | None) 
 class Linear(Module):
     """x @ weight.T + bias: (..., inputs) -> (..., outputs); the weight has PyTorch's layout,
     (outputs, inputs)."""
+    bias = None
 
     def __init__(self, inputs: int, outputs: int, bias: bool,
                  rng: Generator,
                  std: float = STD,
                  dtype: type = np.float32) -> None:
         self.weight = normal(rng, (outputs, inputs), std, dtype)
-        self.bias = None
         if bias:
             self.bias = full((outputs,), 0, dtype)
 
@@ -89,12 +91,12 @@ class NGramEmbedding(Embedding):
 
 class LayerNorm(Module):
     """Normalise the channels to mean 0, variance 1, then scale and shift: (..., C) -> (..., C)."""
+    bias = None
 
     def __init__(self, channels: int, bias: bool,
                  dtype: type = np.float32,
                  eps: float = NORM_EPS) -> None:
         self.weight = full((channels,), 1, dtype)
-        self.bias = None
         if bias:
             self.bias = full((channels,), 0, dtype)
         self.eps = eps
@@ -163,9 +165,10 @@ class MLP(Module):
         return mg.mlp(x, up.weight, up.bias, down.weight, down.bias, self.activation)
 
 
+@lru_cache(maxsize=8)
 def sinusoids(T: int, C: int) -> np.ndarray:
     """Return (T, C) float64: sines in even channels, cosines in odd ones, with wavelengths from 2
-    pi to 10,000 times that.
+    pi to 10,000 times that.  The array is cached; do not change it.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """

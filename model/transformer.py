@@ -202,10 +202,10 @@ class Transformer(Module):
         """Return the input of the first block: (..., T) integers -> (..., T, C)."""
         c = self.config
         ids = np.asarray(ids)
-        if ids.ndim == 0 or not 1 <= ids.shape[-1] <= c.block_size:
+        T = ids.shape[-1] if ids.ndim else 0
+        if not 1 <= T <= c.block_size:
             raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
                              f"block_size={c.block_size}; these have {list(ids.shape)}")
-        T = ids.shape[-1]
         x = self.token_embedding(ids)                                           # (..., T, C)
         if c.ngrams > 1:
             x = x + self.ngram_embedding(ids, rng)

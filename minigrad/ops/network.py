@@ -60,8 +60,8 @@ def linear(x: Array, weight: Array, bias: Array = None):
     """x @ weight.T + bias, (..., C), (P, C), (P,) -> (..., P); the weight lies as in PyTorch.
     Back:  dx = g weight, dweight = g^T x, dbias = sum of g's rows.
     """
-    _check_shapes("x (..., inputs), weight (outputs, inputs), bias (outputs)", x, weight, bias)
-    x, weight, bias = one_type(x, weight, bias)
+    x, weight, bias = _fitting("x (..., inputs), weight (outputs, inputs), bias (outputs)",
+                               x, weight, bias)
 
     def vjp(g):
         return formulas.linear_vjp(g, x, weight, bias)
@@ -79,14 +79,13 @@ def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
     It is one op so that only one of h and f(h) is kept.  The GELU keeps h, and backward computes
     f(h) again with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
     """
-    _check_shapes("x (..., C), up (F, C), up_bias (F), down (P, F), down_bias (P)",
-                  x, up, up_bias, down, down_bias)
+    arguments = _fitting("x (..., C), up (F, C), up_bias (F), down (P, F), down_bias (P)",
+                         x, up, up_bias, down, down_bias)
     takes = ACTIVATIONS[:SWIGLU]
     if activation not in takes:
         raise ValueError(f"activation is one of {', '.join(takes)}, not {activation!r}; a gated "
                          "MLP is linear(swiglu(gate, h), down, down_bias)")
     kind = takes.index(activation)
-    arguments = one_type(x, up, up_bias, down, down_bias)
     y, kept = formulas.mlp(*arguments, kind)
 
     def vjp(g):
@@ -100,8 +99,7 @@ def swiglu(gate: Array, x: Array):
 
     Its vjp shares work with the value, and is faster than those of `silu` and `multiply`.
     """
-    _check_shapes("gate (...), x (...)", gate, x)
-    gate, x = one_type(gate, x)
+    gate, x = _fitting("gate (...), x (...)", gate, x)
 
     def vjp(g):
         return formulas.swiglu_vjp(g, gate, x)
@@ -202,13 +200,12 @@ def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS):
 
 
 def _norm(x, weight, bias, eps, centred):
-    _check_shapes("x (..., C), weight (C), bias (C)", x, weight, bias)
+    x, weight, bias = _fitting("x (..., C), weight (C), bias (C)", x, weight, bias)
     C = x.shape[-1]
     if weight is None:
         weight = np.ones(C, x.dtype)
     if bias is None:
         bias = np.zeros(C, x.dtype)
-    x, weight, bias = one_type(x, weight, bias)
     y, moments = formulas.norm(x, weight, bias, eps, centred)
 
     def vjp(g):
@@ -244,15 +241,13 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     query t attends to keys up to t.  A query that may attend to no key gets 0.  Weights are dropped
     if and only if an rng is given.
     """
-    _check_shapes("query (..., T, D), key (..., S, D), value (..., S, E)", query, key, value)
-    given = one_type(query, key, value)
+    given = _fitting("query (..., T, D), key (..., S, D), value (..., S, E)", query, key, value)
     heads = [_by_head(x) for x in given]
     *lead, T, D = query.shape
     shape = *lead, T, key.shape[-2]         # of the weights
     mask = None
     if attn_mask is not None:
-        mask = np.broadcast_to(_added(attn_mask, given[0].dtype), shape)
-        mask = _by_head(mask)
+        mask = _by_head(np.broadcast_to(_added(attn_mask, given[0].dtype), shape))
     if scale is None:
         scale = max(D, 1) ** -0.5
     drop = _dropout_settings(dropout_p, rng, shape)
@@ -267,9 +262,9 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
 
 
 def _by_head(x):
-    """Give x a batch of single heads, (..., T, D) -> (B, 1, T, D)."""
+    """Give x a batch and heads, (..., T, D) -> (B, H, T, D), without a copy if it has four axes."""
     *lead, T, D = x.shape
-    return x.reshape(math.prod(lead), 1, T, D)
+    return x.reshape(math.prod(lead[:-1]), math.prod(lead[-1:]), T, D)
 
 
 def _added(mask, dtype):
@@ -294,7 +289,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
 
     Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2.
     """
-    _check_shapes("qkv (..., T, C)", qkv)
+    qkv, = _fitting("qkv (..., T, C)", qkv)
     *lead, T, C = qkv.shape
     H = num_heads
     G = num_heads if num_kv_heads is None else num_kv_heads
@@ -304,7 +299,6 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
         raise ValueError(f"{C} channels do not split evenly into the queries of {H} heads and the "
                          f"keys and values of {G}")
     D = C // all_heads
-    qkv, = one_type(qkv)
     drop = _dropout_settings(dropout_p, rng, (*lead, H, T, T))
     how = How(causal=is_causal, scale=D ** -0.5, drop=drop)
 
@@ -392,25 +386,35 @@ def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float =
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
+def _fitting(table, *arrays):
+    """Return the arrays in one float type, after `_check_shapes`."""
+    _check_shapes(table, *arrays)
+    return one_type(*arrays)
+
+
 def _check_shapes(table, *arrays):
     """Raise a ValueError unless arrays have the axes of a table, as "x (..., C), weight (P, C)".
 
     A name has one size in all of them, and "..." are the same leading axes.  None always fits.
     """
     sizes = {}
-    for axes, x in zip(re.findall(r"\((.*?)\)", table), arrays):
+    for names, x in zip(_axes_of(table), arrays):
         if x is None:
             continue
-        names = axes.split(", ")
         shape = x.shape
         if names[0] == "...":
             lead = x.ndim - len(names) + 1
             shape = shape[:lead], *shape[lead:]
-        found = dict(zip(names, shape))
-        if len(names) != len(shape) or sizes | found != found | sizes:      # a size differs
+        if len(names) != len(shape) or any(sizes.setdefault(name, n) != n
+                                           for name, n in zip(names, shape)):
             shapes = ", ".join("None" if x is None else str(list(x.shape)) for x in arrays)
             raise ValueError(f"expected {table}, each name of one size; shapes are {shapes}")
-        sizes |= found
+
+
+@lru_cache
+def _axes_of(table):
+    """Return the names of the axes of each array in a table."""
+    return [axes.split(", ") for axes in re.findall(r"\((.*?)\)", table)]
 
 
 def _dropout_settings(p, rng, shape):
@@ -439,7 +443,9 @@ def _numbers_below(limit, ids, what, ignored=None):
     """Return ids as int64, dense, after checking that each is in [0, limit), or is `ignored`."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
-    wrong = (ids != ignored) & ((ids < 0) | (ids >= limit))
+    wrong = (ids < 0) | (ids >= limit)
+    if wrong.any():
+        wrong &= ids != ignored
     for place in np.argwhere(wrong):
         place = tuple(place.tolist())
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
