@@ -79,20 +79,19 @@ def attention(q, k, v, how):
         out[...] = 0
     else:
         attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments, *_rules(q, how),
-                         *mask_of(*how.drop), _threads(q, k))
+                         *mask_of(how.drop), _threads(q, k))
     return out, moments
 
 
 @stands_in_for(formulas.attention_vjp)
-def attention_vjp(g, q, k, v, out, moments, how, into=None):
-    dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
+def attention_vjp(g, q, k, v, out, moments, how, into):
+    dq, dk, dv = into
     if k.shape[2] == 0:
         dq[...] = 0
     else:
         attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out,
-                             moments, dq, dk, dv, *_rules(q, how), *mask_of(*how.drop),
+                             moments, dq, dk, dv, *_rules(q, how), *mask_of(how.drop),
                              _threads(q, k))
-    return dq, dk, dv
 
 
 def _dense_rows(x):

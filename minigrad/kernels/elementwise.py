@@ -151,17 +151,16 @@ class Mask(NamedTuple):
     scale: float    # of elements that are kept
 
 
-def mask_of(p: float, seed: int, first: int = 0) -> tuple[int, int, int, int, float]:
-    """Return the fields of a `Mask`, for dropout with probability p.  (Numba takes Python's numbers
-    faster than NumPy's.)"""
-    bound = min(int(p * 2**32), 2**32 - 1)      # if p is 1, what reaches it is multiplied by 0
-    return seed & 0xFFFFFFFF, seed >> 32, bound, first, Drop(p).scale
+def mask_of(drop: Drop) -> tuple[int, int, int, int, float]:
+    """Return the fields of a `Mask`.  (Numba takes Python's numbers faster than NumPy's.)"""
+    bound = min(int(drop.p * 2**32), 2**32 - 1)     # if p is 1, what reaches it is multiplied by 0
+    return drop.seed & 0xFFFFFFFF, drop.seed >> 32, bound, drop.first, drop.scale
 
 
 @stands_in_for(formulas.dropout)
 def dropout(x, drop):
     out = np.empty(x.shape, x.dtype)
-    dropout_kernel(flat(x), flat(out), *mask_of(*drop), threads_for(x.size))
+    dropout_kernel(flat(x), flat(out), *mask_of(drop), threads_for(x.size))
     return out
 
 

@@ -20,7 +20,7 @@ def sum_rows(table, ids, drop):
     check_ids(ids, table)
     C = table.shape[1]
     out = np.empty((*ids.shape[:-1], C), table.dtype)
-    sum_rows_kernel(dense(table), rows(ids), rows(out), *mask_of(*drop),
+    sum_rows_kernel(dense(table), rows(ids), rows(out), *mask_of(drop),
                     threads_for(ids.size * C // 8))
     return out
 
@@ -60,7 +60,7 @@ def add_rows(total, ids, g, drop):
     if g.shape != (*ids.shape[:-1], C):
         raise ValueError(f"{list(g.shape)} cannot be added to rows of {list(total.shape)} for "
                          f"ids of {list(ids.shape)}")
-    add_rows_kernel(total, rows(ids), rows(g), *mask_of(*drop), threads_for(ids.size * C // 8, 1))
+    add_rows_kernel(total, rows(ids), rows(g), *mask_of(drop), threads_for(ids.size * C // 8, 1))
 
 
 @kernel
