@@ -222,7 +222,7 @@ def imported_by(answer: Answer) -> list[pathlib.Path]:
         if exercise is not answer.exercise and re.search(line.encode(), source, re.M):
             part = answer.path.with_name(f"{exercise.name}.py")
             found.append(part)
-            source += part.read_bytes() if part.is_file() else b""
+            source += b"\n" + part.read_bytes() if part.is_file() else b""
     return found
 
 

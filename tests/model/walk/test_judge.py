@@ -215,8 +215,10 @@ def test_float64_made_of_float32_is_remarked_on_and_not_the_other_way(said, chan
 
 
 def test_a_file_is_judged_with_the_student_s_own_parts_where_these_are_right(said):
-    first, remark, _ = said("block", solved("block"), causal_head=solved("causal_head"),
-                            multi_head=solved("multi_head"))
+    line = "from e3_causal_head import causal_head\n"
+    heads = line + solved("multi_head").replace(line, "")
+    first, remark, _ = said("block", solved("block").rstrip(), causal_head=solved("causal_head"),
+                            multi_head=heads)
     assert "It works with your e4_heads, e3_causal_head too." in first
     assert remark == "e5_layer_norm.py is not here, so ours stood in for it."
 
