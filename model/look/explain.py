@@ -116,9 +116,11 @@ def _show_batch(run, step):
          f"{unit} that follows there."
          + (f"  The step has {n} such batches; this is the first." if n > 1 else ""))
     _say(f"The first sequence: {tokenizer.decode(ids[0])!r}")
-    names = np.array([repr(piece) for piece in tokenizer.vocabulary])
-    rows = {"position": np.arange(T), unit: names[ids[0]], "its id": ids[0],
-            "the target's": targets[0], "target": names[targets[0]]}
+
+    def named(ids):
+        return [repr(tokenizer.vocabulary[i]) for i in ids[:FIRST]]
+    rows = {"position": np.arange(T), unit: named(ids[0]), "its id": ids[0],
+            "the target's": targets[0], "target": named(targets[0])}
     more = ["..."] if T > FIRST else []
     _table([[name, *map(str, row[:FIRST]), *more] for name, row in rows.items()],
            "<" + ">" * (FIRST + 1))

@@ -209,7 +209,7 @@ def _table(model, windows, ids):
     facts = []
     for window in windows:
         fresh = slice(window.fresh, None)
-        log_p = mg.log_softmax(window.logits).data[fresh]                           # (R, V)
+        log_p = mg.log_softmax(window.logits[fresh]).data                           # (R, V)
         came = ids[window.start + 1:][fresh]        # (R,) or more, or after the last window R - 1
         # One depth after the other, since each has R V numbers.
         depths = [_tops(mg.log_softmax(lens(model, x[fresh])).data, 1) for x in window.stream]

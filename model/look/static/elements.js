@@ -101,7 +101,8 @@ function paint(canvas, rows, columns, numberAt) {
   const colours = blue.map(([r, g, b]) => 255 << 24 | b << 16 | g << 8 | r);
   for (let row = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++) {
-      pixels[row * columns + column] = colours[Math.round(255 * numberAt(row, column))];
+      const number = numberAt(row, column);
+      if (number >= 0) pixels[row * columns + column] = colours[Math.round(255 * number)];
     }
   }
   [canvas.width, canvas.height] = [image.width, image.height];

@@ -2,6 +2,7 @@
 import json
 import re
 import types
+import zlib
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tests.browser import facts_of
 
 def model_of(text="abc", **options):
     tokenizer = CharTokenizer(text)
-    return Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 1, 4, **options)), tokenizer
+    return Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 1, 3, **options)), tokenizer
 
 
 def test_a_rounded_weight_is_at_most_half_a_scale_away():
@@ -26,6 +27,26 @@ def test_a_rounded_weight_is_at_most_half_a_scale_away():
     whole, scales = weights.quantized(weight)
     assert whole.dtype == np.int8 and abs(whole).max() == 127 and scales[3] == 0
     assert (abs(whole * scales[:, None] - weight) <= scales[:, None] * 0.5001).all()
+
+
+@pytest.mark.parametrize("small", [0, weights.SMALL])
+def test_what_is_packed_is_the_rounded_model(monkeypatch, small):
+    monkeypatch.setattr(weights, "SMALL", small)
+    model, _ = model_of(bias=True, norm="layer")
+    tensors, data = weights.packed(model)
+    data, at, found = zlib.decompress(data), 0, {}
+    for of in tensors:
+        n = np.prod(of["shape"]) if of["exact"] else of["shape"][0]
+        found[of["name"]] = np.frombuffer(data, "<f4", n, at)
+        at += 4 * n
+        if not of["exact"]:
+            numbers = np.frombuffer(data, np.int8, np.prod(of["shape"]), at).reshape(of["shape"])
+            at += numbers.size + -numbers.size % 4
+            found[of["name"]] = numbers * found[of["name"]][:, None]
+    assert at == len(data)
+    for name, p in weights.rounded(model).named_parameters():
+        assert (found[name].reshape(p.shape) == p.data).all(), name
+    assert any(of["exact"] for of in tensors) and all(of["exact"] for of in tensors) == (small > 0)
 
 
 @pytest.mark.parametrize("unit, model, reason", [
