@@ -128,11 +128,11 @@ class CharTokenizer(Tokenizer):
     def without_unknown(self, text: str) -> tuple[str, dict[str, int]]:
         """Return the text without its unknown characters, and how often it has each of these, the
         most frequent first."""
-        unknown = Counter(text)
-        for character in self.vocabulary:
-            del unknown[character]
-        known = text.translate(dict.fromkeys(map(ord, unknown)))
-        return known, dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
+        points = _code_points(text)
+        is_known = np.isin(points, self._points)
+        known, unknown = (points[part].tobytes().decode("utf-32-le", "surrogatepass")
+                          for part in (is_known, ~is_known))
+        return known, dict(sorted(Counter(unknown).items(), key=lambda item: (-item[1], item[0])))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids as a text."""

@@ -45,7 +45,7 @@ def unpacked(a: np.ndarray) -> np.ndarray:
     if kind == "F16":
         found = a["half"].astype(np.float32)
     elif kind == "BF16":
-        found = np.left_shift(a["upper"], 16, dtype=np.uint32).view(np.float32)
+        found = float32_of_bfloat16(a["upper"])
     else:
         d, q = a["d"].astype(np.float32)[..., None], a["q"]
         if kind != "Q8_0":
@@ -54,6 +54,11 @@ def unpacked(a: np.ndarray) -> np.ndarray:
         if kind == "Q4_1":
             found += a["m"].astype(np.float32)[..., None]
     return found.reshape(len(a), -1)
+
+
+def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
+    """Return bfloat16 numbers, given as uint16, as float32: each is the upper half of one."""
+    return np.left_shift(halves, 16, dtype=np.uint32).view(np.float32)
 
 
 def is_finite(a: np.ndarray) -> bool:

@@ -32,7 +32,6 @@ from minigrad.optim import Optimizer
 from minigrad.packed import hold, is_finite, kind_of, shape_of
 from minigrad.words import any_of, shown
 from model.command import command_line
-
 from model.transformer import Transformer, TransformerConfig
 
 Arrays = Mapping[str, np.ndarray]

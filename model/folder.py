@@ -213,7 +213,7 @@ def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
         config = earlier = initial.model.config
         whose = f"the model in {path}"
         given["init_from"] = str(path.absolute())
-    text = ""
+    text = None
     try:
         texts = _texts_of(names, folder, resumed, ranks)
         given["data"] = tuple(name for name, _ in texts.taken)
@@ -224,8 +224,8 @@ def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
         unreadable = [str(error)]
     except MemoryError as error:
         raise ValueError("there is not enough memory for the text; give a shorter one") from error
-    s, wrong = resolve(given, earlier, len(text), whose)
-    if text:
+    s, wrong = resolve(given, earlier, len(text or ()), whose)
+    if text is not None:
         unreadable = text.problems(s.block_size)
     if ranks.first:
         parser.refuse([*mistakes, *wrong, *s.problems(), *ranks.problems(s),

@@ -30,23 +30,17 @@ def expand(words: Sequence[str], known: Container[str]) -> tuple[list[str], list
     found = {}          # names by their real paths
     left_out = []
     for word in words:
-        if word in known:
-            _add(found, word, word)
-            continue
-        for name in _matches(word):
+        for name in [word] if word in known else _matches(word):
             files = [name]
-            if os.path.isdir(name):
+            if name not in known and os.path.isdir(name):
                 files, folders = _in_folder(name)
                 left_out += folders
             for file in files:
-                _add(found, os.path.realpath(file), file)
+                place = file if file in known else os.path.realpath(file)
+                if place in found:
+                    raise TextError(f'"{file}" would be read twice; give each text once')
+                found[place] = file
     return list(found.values()), left_out
-
-
-def _add(found, place, name):
-    if place in found:
-        raise TextError(f'"{name}" would be read twice; give each text once')
-    found[place] = name
 
 
 def _matches(word):

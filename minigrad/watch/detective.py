@@ -123,7 +123,7 @@ class Detective(Watcher):
     def _note_backward(self, event):
         line, module, given = self._ran.get(event.node, (None, "", []))
         g = event.inputs[0]
-        arrived = Numbers.of("the gradient of its value", event.inputs[0])
+        arrived = Numbers.of("the gradient of its value", g)
         if arrived.bad:
             self._find_overflow(
                 "sum", arrived, f"the gradients that came back to the value of {event.op} from "

@@ -15,6 +15,7 @@ import numpy as np
 
 from data.files import AnyPath, replacing
 from data.tokenizer import CharTokenizer
+from minigrad.packed import float32_of_bfloat16
 from minigrad.words import shown
 from model.convert.model_file import (FormatError, Lazy, ModelFile, check_shapes, explain,
                                       read_numbers, require, shapes_of)
@@ -35,7 +36,7 @@ class Stored(NamedTuple):
         """Return the numbers as float32."""
         a = read_numbers(self.path, DTYPES[self.dtype], math.prod(self.shape), self.start)
         if self.dtype == "BF16":
-            a = np.left_shift(a, 16, dtype=np.uint32).view(np.float32)
+            a = float32_of_bfloat16(a)
         return a.astype(np.float32, copy=False).reshape(self.shape)
 
 
