@@ -17,12 +17,14 @@ import train    # noqa: E402
 from minigrad.kernels.compiler import ahead, compiling   # noqa: E402
 from tests.extras import lacking    # noqa: E402
 from tests.kit import ROOT, TINY    # noqa: E402
+from tests.plain import by_every_way    # noqa: E402, F401
 
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
 # Words of test files that need kernels in float64, or all of them: these run later, because another
 # process compiles meanwhile, in float32 first.
-LATER = re.compile(r"float64|gradcheck|check_gradients|\bDecoder\b|^from tests import plain", re.M)
+LATER = re.compile(r"float64|gradcheck|check_gradients|\bDecoder\b|by_every_way|both_types|"
+                   "^from tests import plain", re.M)
 LONGEST = 600       # seconds, after which a process is taken to hang
 COMPILE = """
 import itertools, minigrad

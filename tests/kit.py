@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 TINY = ("--recipe gpt2 --n_layer 1 --n_head 2 --n_embd 16 --block_size 16 --batch_size 4 "
         "--eval_interval 10 --eval_iters 3 --warmup_iters 5 --learning_rate 1e-2").split()
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+both_types = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 # Arrays and tensors
@@ -41,11 +42,16 @@ def leaf(values, dtype=None):
     return mg.Tensor(np.array(values, dtype), requires_grad=True)
 
 
+def scales(block):
+    """The names of the floats in a block."""
+    return {"d", "m", "half", "upper"} & {*block.names}
+
+
 def blocks(kind, P, count, seed=0):
     """Random blocks (P, count) of packed numbers of any size."""
     block = BLOCKS[kind]
     a = np.frombuffer(np.random.default_rng(seed).bytes(P * count * block.itemsize), block).copy()
-    for name in {"d", "m", "half", "upper"} & {*block.names}:
+    for name in scales(block):
         bits, exponent = a[name].view("<u2"), 0x7F80 if name == "upper" else 0x7C00
         a[name] = (bits ^ (bits & exponent == exponent) * 0x4000).astype("<u2").view(a[name].dtype)
     return a.reshape(P, count)
@@ -60,7 +66,7 @@ def packed_copy(model, kinds, seed=0):
         kind, array = kinds[n % len(kinds)], p.data
         if p.ndim == 2 and p.shape[1] % NUMBERS[kind] == 0:
             array = blocks(kind, p.shape[0], p.shape[1] // NUMBERS[kind], seed + n)
-            for name in {"d", "m", "half", "upper"} & {*array.dtype.names}:
+            for name in scales(array.dtype):
                 numbers = 0.02 * normal(*array[name].shape, seed=seed + n, dtype=np.float32)
                 array[name] = numbers.view("<u4") >> 16 if name == "upper" else numbers
         hold(p, array)

@@ -10,6 +10,14 @@ def use(monkeypatch):
         monkeypatch.setattr(formula, "kernel", None)
 
 
+@pytest.fixture(params=["as they run here", "plain NumPy"])
+def by_every_way(request, monkeypatch):
+    """Compute by the kernels that run here, and then by the formulas, as where Numba does not
+    compile."""
+    if request.param == "plain NumPy":
+        use(monkeypatch)
+
+
 def __getattr__(name):
     """Return a formula that is computed, with all that it calls, in plain NumPy."""
     if name.startswith("__"):

@@ -7,33 +7,25 @@ A change that is meant to give other results publishes them anew:
 import json
 
 import numba
-import numpy as np
 import pytest
 
 from minigrad.kernels.compiler import processor
 from model.same.__main__ import in_float64
 from model.same.runs import FILE, digest, float32_run, masks, short_run
 from model.settings import RECIPES
-from tests import plain
+from tests.kit import both_types
 
 PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
 
 
-@pytest.fixture(params=["as they run here", "plain NumPy"])
-def every_kernel(request, monkeypatch):
-    """The kernels that run here, and then those that run where Numba does not compile."""
-    if request.param == "plain NumPy":
-        plain.use(monkeypatch)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 @pytest.mark.parametrize("threads", [1, numba.config.NUMBA_NUM_THREADS])
-def test_dropout_keeps_what_is_published(every_kernel, threads, dtype):
+def test_dropout_keeps_what_is_published(by_every_way, threads, dtype):
     numba.set_num_threads(threads)
     assert digest("u1", *masks(dtype)) == PUBLISHED["masks"]
 
 
-def test_a_run_draws_and_computes_what_is_published(every_kernel):
+def test_a_run_draws_and_computes_what_is_published(by_every_way):
     assert in_float64(short_run(), PUBLISHED) is None
 
 

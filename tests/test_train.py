@@ -115,6 +115,7 @@ def test_steps_enter_few_files_in_each_step(by, most, monkeypatch):
                                  for path in (ROOT / folder).rglob("*.py"))]
     found = {path.relative_to(ROOT).as_posix() for path in ours if str(path) in entered}
     assert {"train.py", "minigrad/core.py", "model/attention.py"} < found
+    assert "model/processes.py" not in found
     assert len(found) <= most, sorted(found)
 
 

@@ -95,9 +95,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         add_flags(command.add_argument_group(title), flags)
     options = command.parse_args(argv)
     what = options.what = options.what or DEFAULT
-    for unknown in {*what} - WHAT.keys():
+    for unknown in [name for name in what if name not in WHAT]:
         command.error(f"there is no {unknown} to measure; name one or more of {', '.join(WHAT)}")
-    if options.resume and (others := {*what} - BY_THE_CLOCK):
+    if options.resume and (others := [name for name in what if name not in BY_THE_CLOCK]):
         command.error(f"--resume is about the board or the ablation; leave out {', '.join(others)}")
     if "real" in what and options.out_dir is None:
         command.error("real measures the model of a folder; name it with --out_dir")

@@ -13,7 +13,6 @@ import pytest
 
 import minigrad as mg
 from minigrad import formulas
-from tests import plain
 from tests.kit import leaf, normal
 
 FLOATS = [np.float32, np.float64]
@@ -26,11 +25,7 @@ FAR = np.linspace(-80, 80, 1001, dtype=np.float32)
 erfc = np.vectorize(math.erfc, otypes=[float])
 
 
-@pytest.fixture(params=["as they run here", "plain NumPy"], autouse=True)
-def by(request, monkeypatch):
-    """Compute by the kernels that run here, and then by the formulas."""
-    if request.param == "plain NumPy":
-        plain.use(monkeypatch)
+pytestmark = pytest.mark.usefixtures("by_every_way")
 
 
 def assert_within(ulps, actual, exact, size=None, floor=1):

@@ -10,7 +10,7 @@ from minigrad import formulas, random
 from minigrad.formulas import formula
 from minigrad.kernels.compiler import compiling
 from tests import plain
-from tests.kit import compiled_only, python
+from tests.kit import both_types, compiled_only, python
 from tests.minigrad.test_ops import (EXAMPLES, applied, call, calls, flattened, frozen,
                                      in_another_layout, in_strides, learnt, lines, r, rng,
                                      tensors_of)
@@ -156,7 +156,7 @@ def computed(name, args, settings, dtype, layout):
     return [out.data, *[tensors[i].grad for i in learnt(name, args)]]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 @pytest.mark.parametrize("name,args,settings", EXAMPLES + RAGGED)
 def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(
         name, args, settings, dtype, monkeypatch):

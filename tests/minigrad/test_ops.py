@@ -9,7 +9,7 @@ import pytest
 import minigrad as mg
 from minigrad.core import Tensor
 from minigrad.ops.network import _check_shapes
-from tests.kit import leaf, refusal
+from tests.kit import both_types, leaf, refusal
 
 rng = np.random.default_rng(0)
 r = rng.standard_normal
@@ -260,7 +260,8 @@ EXAMPLES = [
     call("cross_entropy", r(4), np.array(3)),
     call("dropout", r(3), np.float64(0.3), rng=frozen),
     call("scaled_dot_product_attention", *r((3, 2, 4)), scale=np.float64(0.3)),
-    call("scaled_dot_product_attention", *r((3, 2, 4, 4)), np.tri(4, 4, 1, dtype=bool)),
+    call("scaled_dot_product_attention", r((2, 3, 4)), *r((2, 2, 5, 4)),
+         np.tri(3, 5, 1, dtype=bool)),
     call("scaled_dot_product_attention", *r((3, 1, 2, 60, 3)), r((60, 60)) * 0.1, is_causal=True,
          dropout_p=0.3, rng=frozen),
 ]
@@ -516,7 +517,7 @@ def test_integers_follow_numpy():
     assert mg.embedding(np.zeros(0, int), Tensor(np.zeros((0, 3)))).shape == (0, 3)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 def test_a_table_that_is_looked_up_and_scaled_for_the_output_gets_both_gradients(dtype):
     """The product's part of the gradient is in Fortran's order, to which rows are then added."""
     ids = np.array([0, 1, 2, 3, 4, 0, 1])
@@ -540,7 +541,7 @@ def test_the_remedy_of_wheres_docstring_has_finite_and_right_gradients():
     assert "where(c, sqrt(where(c, x, 1)), 0)" in mg.where.__doc__
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 def test_softmax_gives_0_for_minus_inf_with_a_gradient_of_0_and_keeps_nan(dtype):
     x = leaf([[1, -np.inf, 2], [np.nan, 0, 1], [1e30, 0, 1], [-np.inf, -np.inf, 5]], dtype)
     y = mg.softmax(x)
@@ -587,6 +588,7 @@ WRONG = {
         embedding i[[0,5]] [] | weight (V, C), each name of one size; shapes are []
         embedding i[[0,5]] [7] | weight (V, C), each name of one size; shapes are [7]
         embedding i[[0,5]] [7,3,2] | weight (V, C), each name of one size; shapes are [7, 3, 2]
+        embedding_bag i[[0,5]] [] | weight (V, C), each name of one size; shapes are [1, 2], []
         embedding_bag i[[0,5]] [7] | ids (..., n), weight (V, C), each name of one size
         embedding_bag i[[0,5]] [7,3,2] | shapes are [1, 2], [7, 3, 2]
         cross_entropy [2,3] i[0] | targets (...), each name of one size; shapes are [2, 3], [1]

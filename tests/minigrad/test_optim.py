@@ -11,8 +11,7 @@ from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.gradients import Rows
 from minigrad.optim import cosine, linear_decay, warm_up
-from tests import plain
-from tests.kit import leaf, normal, refusal
+from tests.kit import both_types, leaf, normal, refusal
 
 
 def parameter(*shape, seed=0, dtype=np.float64):
@@ -80,7 +79,7 @@ def test_Optimizer_follows_its_formula_by_group_and_section(make, formula, setti
 
 
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 @pytest.mark.parametrize("V, C", [
     (700, 64),
     (90, 384),
@@ -141,7 +140,7 @@ def test_AdamW_takes_settings_of_whole_numbers_and_strided_parameters(values, se
     assert np.allclose(p.data, expected)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
 def test_step_is_taken_in_place_and_leaves_a_parameter_without_a_gradient(make, dtype):
     p = parameter(2, 3, dtype=dtype)
@@ -274,17 +273,11 @@ def in_the_other_type(a):
 OPTIMIZERS = [mg.AdamW, mg.Muon, mg.SGD]
 
 
-@pytest.fixture(params=["as they run here", "plain NumPy"])
-def formulas_by(request, monkeypatch):
-    if request.param == "plain NumPy":
-        plain.use(monkeypatch)
-
-
-by_all = pytest.mark.usefixtures("formulas_by")
+by_all = pytest.mark.usefixtures("by_every_way")
 
 
 @by_all
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 @pytest.mark.parametrize("make", OPTIMIZERS)
 @pytest.mark.parametrize("part, change", [
     ("data", in_the_other_type),
@@ -333,7 +326,7 @@ def reversed_rows(a):
 
 
 @by_all
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 @pytest.mark.parametrize("make", OPTIMIZERS)
 def test_step_takes_data_gradient_and_state_that_lie_in_memory_in_any_way(make, dtype):
 

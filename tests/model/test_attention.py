@@ -12,7 +12,7 @@ from model import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAtte
 from model.attention import AttentionOptions, attention, causal_mask
 from model.layers import Linear
 from model.variants.alibi import AlibiAttention
-from tests.kit import leaf, refusal
+from tests.kit import both_types, leaf, refusal
 
 r = np.random.default_rng(0).standard_normal
 T, C = 7, 6
@@ -265,7 +265,7 @@ def test_MultiHeadAttention_refuses_heads_that_do_not_fit_together(settings, say
     assert refusal(ValueError, used, **settings) == says
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_causal_mask_hides_the_future_in_every_layer(dropout, dtype):
     for layer in filter(is_causal, layers(dropout)):

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from checking import random_weights
 
 from minigrad import Tensor, formulas
 from model import MultiHeadAttention, Transformer, TransformerConfig
@@ -29,14 +30,6 @@ def fresh():
 def close(actual, expected):
     assert actual.dtype == np.float64
     return actual.shape == expected.shape and np.allclose(actual.data, expected, 1e-12, 1e-12)
-
-
-def with_random_parameters(layer):
-    """The layer with no parameter left at a 0 or 1 that would hide a mistake."""
-    rng = np.random.default_rng(2)
-    for p in layer.parameters():
-        p.data[...] = rng.standard_normal(p.shape)
-    return layer
 
 
 def test_NGramEmbedding_is_the_sum_of_the_rows_that_fnv_finds_for_what_a_character_ends():
@@ -70,7 +63,7 @@ def test_NGramEmbedding_leaves_out_whole_ngrams_and_scales_the_others():
 @pytest.mark.parametrize("eps", [1e-5, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
 def test_LayerNorm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
-    layer = with_random_parameters(LayerNorm(8, bias, np.float64, eps))
+    layer = random_weights(LayerNorm(8, bias, np.float64, eps))
     distance = X - X.mean(-1, keepdims=True)
     unit = distance / np.sqrt(X.var(-1, keepdims=True) + eps)
     shift = layer.bias.data if bias else 0
@@ -79,7 +72,7 @@ def test_LayerNorm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
 
 
 def test_RMSNorm_is_the_row_by_its_root_mean_square_with_a_gain_if_it_knows_the_channels():
-    layer = with_random_parameters(RMSNorm(8, np.float64, eps=0.1))
+    layer = random_weights(RMSNorm(8, np.float64, eps=0.1))
     square = (X * X).mean(-1, keepdims=True)
     assert close(layer(Tensor(X)), X / np.sqrt(square + 0.1) * layer.weight.data)
     assert (RMSNorm(8).weight.data == 1).all()
@@ -103,8 +96,8 @@ ACTIVATIONS = {
     ("swiglu", 5)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_MLP_is_down_of_the_activation_of_up_and_of_any_gate(bias, activation, inner):
-    layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64, activation=activation,
-                                       inner=inner))
+    layer = random_weights(MLP(8, bias, fresh(), dtype=np.float64, activation=activation,
+                               inner=inner))
     hidden = [X @ part.weight.data.T + (part.bias.data if bias else 0)
               for part in (layer.up, layer.gate) if part]
     assert hidden[0].shape[-1] == (inner or 4 * 8)

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     """Return whether every run that was killed ended as the one that was left alone."""
     if not MPIEXEC:
         sys.exit('there is no mpiexec; install one with python -m pip install -e ".[mpi]"')
-    ranks_of_all = random.choice(SIZES)
+    ranks_of_all = random.Random(0).choice(SIZES)
 
     def start(out_dir: pathlib.Path, flags: list[str]) -> subprocess.Popen:
         launcher = MPIEXEC, "-n", str(ranks_of_all)

@@ -18,11 +18,10 @@ from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
-from tests.kit import attention_gradients, compiled_only, normal, refusal
+from tests.kit import attention_gradients, both_types, compiled_only, normal, refusal
 from tests.minigrad.test_formulas import assert_close
 
 
-both_types = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 by_both = pytest.mark.parametrize("on", [formulas, plain])
 
 

@@ -12,7 +12,7 @@ from minigrad.kernels.compiler import cache, compiling, processor
 from minigrad.kernels.compiler.compiling import C1, C2, kernel
 from minigrad.kernels.compiler.linking import by_pointers, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
-from tests.kit import compiled_only
+from tests.kit import both_types, compiled_only
 
 pytestmark = compiled_only
 
@@ -71,7 +71,7 @@ def task_of(code):
     return re.search(r"^define [^\n]*@minigrad_task.*?^}", code, re.MULTILINE | re.DOTALL)[0]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 def test_no_kernel_makes_a_pointer_of_an_integer_that_it_computes(dtype):
     """LLVM 22 may take such a pointer for another one."""
     made = {name: re.findall(r"= inttoptr i\d+ %.*", code_of(known, dtype))

@@ -25,11 +25,6 @@ def compiled(kind, size):
     return engine, *(FUNCTION(engine.get_function_address(name)) for name in NAMES)
 
 
-def panel_of(a, NR):
-    """The words of NR rows of blocks."""
-    return Packed(a).in_panels(NR)
-
-
 @compiled_only
 @pytest.mark.parametrize("size", SIZES.values(), ids=str)
 @pytest.mark.parametrize("kind", BLOCKS)
@@ -41,7 +36,7 @@ def test_the_functions_of_every_processor_give_the_bits_of_float32(kind, size):
         finite = ALL_HALVES[np.isfinite(ALL_HALVES.view("<f2"))]
         count = len(finite) // 2 // NR
         a = finite[:2 * count * NR].view(BLOCKS[kind]).reshape(NR, count)
-    b, expected = panel_of(a, NR), unpacked(a).T.copy()             # (K, NR)
+    b, expected = Packed(a).in_panels(NR), unpacked(a).T.copy()             # (K, NR)
     found = np.empty_like(expected)
     unpack(None, b.ctypes.data, found.ctypes.data, len(found))
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))

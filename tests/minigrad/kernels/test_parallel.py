@@ -14,7 +14,7 @@ from minigrad.kernels.compiler import compiling, parallel, processor, threads, w
 from minigrad.kernels.compiler.compiling import C1, C2, I1, I2
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import count_up, in_stages, on_threads, share
-from tests.kit import compiled_only
+from tests.kit import both_types, compiled_only
 
 pytestmark = compiled_only
 on_many = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
@@ -74,7 +74,7 @@ def need_memory_once_kernel(x: C1, begun: I2, done: I1, threads: int):
     on_threads(threads, need_memory_in_stages, begun, done, x)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 1000])
 def test_every_number_is_in_the_share_of_one_thread(size, dtype):
     x = np.arange(size, dtype=dtype)

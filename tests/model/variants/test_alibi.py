@@ -1,6 +1,5 @@
 """ALiBi's slopes are the printed ones, and its layer adds them (tests/model/test_attention.py)."""
 import numpy as np
-import pytest
 
 import minigrad as mg
 from checking import random_weights
@@ -9,10 +8,10 @@ from model import Transformer, TransformerConfig
 from model.generation import generate
 from model.scoring import prove_causality
 from model.variants.alibi import AlibiAttention, alibi_bias, alibi_slopes
-from tests.kit import refusal
+from tests.kit import both_types, refusal
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 def test_alibi_slopes_of_eight_heads_are_the_printed_ones_and_the_bias_is_theirs_by_distance(dtype):
     assert np.array_equal(alibi_slopes(8), [1 / 2**n for n in range(1, 9)])
     assert np.allclose(alibi_slopes(16)[:4], [2**-0.5, 2**-1, 2**-1.5, 2**-2], rtol=1e-7)

@@ -1,10 +1,10 @@
 """A third published example, which the stations leave out: one head, from matrices to a context."""
 import numpy as np
-import pytest
 
 from minigrad import Tensor
 from model.variants.heads import SelfAttention
 from model.walk.published import WORDS
+from tests.kit import both_types
 
 # Its matrices for queries, keys and values, by columns: the query of a word is word @ QUERY.
 QUERY = [[0.29611194, 0.51656228, 0.25167072],
@@ -18,7 +18,7 @@ VALUE = [[0.38208443, 0.66049385, 0.85357177],
          [0.27449530, 0.65837562, 0.27754194]]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_types
 def test_a_head_gives_journey_the_printed_query_key_value_and_context(dtype):
     head = SelfAttention(3, 3, dtype=dtype)
     words = Tensor(WORDS.astype(dtype))
