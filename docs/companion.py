@@ -154,7 +154,7 @@ PARTS = [
          "These numbers say how large the model is and how it learns. More channels and layers "
          "learn more, and take longer. All arrays below have axes of these sizes; the comments "
          "name them.",
-         [("model/transformer.py", "ModelOptions"), ("model/settings.py", "Settings")]),
+         [("model/config.py", "ModelOptions"), ("model/settings.py", "Settings")]),
     Part("# The text.", "The text",
          "This page reads six words in place of a million letters. The rest is the same. "
          "`encode` is all that there is to a tokenizer of letters.",
@@ -164,7 +164,7 @@ PARTS = [
          "+ a`. Each use sends a gradient back, and `backward` adds them. The `while` loop "
          "undoes broadcasting: what NumPy repeated along an axis gets the sum over that axis.",
          [("minigrad/core.py", "Tensor"), ("minigrad/core.py", "op"),
-          ("minigrad/ops/elementwise.py", "multiply")]),
+          ("minigrad/ops.py", "multiply")]),
     Part("# Sources stand", "The order",
          "A gradient may be passed on when all of it has arrived. That is why the list is "
          "needed: in it, no Tensor stands before its sources. The house has a heap in place of "
@@ -192,7 +192,7 @@ PARTS = [
     Part("# Heads look", "Heads",
          "No number changes here, only where it stands: (B, T, C) becomes (B, H, T, D). What "
          "moves numbers to other places has the move back as its derivative.",
-         [("minigrad/ops/network.py", "self_attention")]),
+         [("minigrad/ops.py", "self_attention")]),
     Part("# Attention lets", "Attention",
          "The paper writes softmax(Q Kᵀ / √D) V, and so does this. Each row below sums to 1. "
          "Above the diagonal stand zeros: no word sees those after it. The house has three "

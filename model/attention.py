@@ -17,7 +17,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
-from minigrad.ops.network import check_heads
+from minigrad.ops import check_heads
 from model.layers import STD, Linear, Rng
 
 

@@ -104,7 +104,7 @@ def checked_arrays(model: Module, tokenizer: Tokenizer, training: Record | None 
     state = _state_of(optimizer, model) if optimizer else {}
     try:
         arrays = dict(arrays_of(model.config, weights, tokenizer, training or {}, state))
-        _checked(arrays, finite, (type(model.config),))
+        _checked(arrays, finite, (type(model),))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CheckpointError("no checkpoint is written, as it could not be loaded again: "
                               f"{shown(error)}; change that, then save") from error
@@ -134,13 +134,13 @@ def save_arrays(path: AnyPath, arrays: Iterable[tuple[str, np.ndarray]],
 
 
 def load_checkpoint(path: AnyPath, finite: bool = True,
-                    kinds: tuple[type, ...] = (TransformerConfig,)) -> Checkpoint:
+                    kinds: tuple[type, ...] = (Transformer,)) -> Checkpoint:
     """Read a file that `save_checkpoint` wrote, and verify every bit.
 
     Parameters
     ----------
     finite : whether weights and optimiser must be free of nan and inf.
-    kinds : the accepted kinds of models, by the classes of their configurations.
+    kinds : the accepted kinds of models.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def load_checkpoint(path: AnyPath, finite: bool = True,
     return found._replace(optimizer=_below("optimizer/", arrays))
 
 
-def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (TransformerConfig,),
+def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (Transformer,),
                 lazy: bool = True) -> tuple[Checkpoint, Arrays]:
     """Read a checkpoint as `load_checkpoint` does.  Return it with a model of shapes alone and
     without optimiser, and all arrays of the file; if lazy, each is read when it is asked for."""
@@ -217,12 +217,12 @@ def _checked(arrays, finite, kinds):
         raise ValueError(f"it is of another version than {VERSION}, which this program reads")
     config = _object("config", arrays)
     kind = config.pop("kind", None)
-    known = {known.kind: known for known in kinds}
+    known = {model.Config.kind: model for model in kinds}
     if kind not in known:
         raise OtherKind(shown(kind))
-    config = known[kind](**config)
+    config = known[kind].Config(**config)
     weights = _below("model/", like)
-    model = config.model(len(weights))
+    model = known[kind].empty(config, len(weights))
     check_state({name: p.shape for name, p in model.named_parameters()}, weights)
     dtypes = {a.dtype for a in weights.values()}
     if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):

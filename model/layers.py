@@ -13,7 +13,7 @@ from numpy.random import Generator
 import minigrad as mg
 from minigrad import Tensor, formulas
 from minigrad.module import Module
-from minigrad.ops.network import NORM_EPS, ROTARY_BASE
+from minigrad.ops import NORM_EPS, ROTARY_BASE
 
 STD = 0.02
 Rng = Generator | None      # a call without one drops nothing

@@ -11,7 +11,7 @@ from minigrad import compiled
 from minigrad.words import shown
 from model.command import (Given, Words, as_flags, flag, in_flags, names_of, problems,
                            problems_of_heads)
-from model.transformer import TRAINING, ImportedOptions, ModelOptions, TransformerConfig
+from model.config import TRAINING, ImportedOptions, ModelOptions, TransformerConfig
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 MUON_TOO_HIGH = 1.0     # and Muon's

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Folders of the book; all others of `minigrad` and `model` are rooms.
-CHAPTERS = ("minigrad.ops", "data")
+CHAPTERS = ("data",)
 # What each room imports from other rooms.
 ROOMS = {"minigrad.watch": "",
          "model.walk": "minigrad.watch model.look model.reverse model.variants",
@@ -28,21 +28,21 @@ ROOMS = {"minigrad.watch": "",
 # In the book, a file imports only from its own row and the rows below it.
 ROWS = ["train model.sample", "model.report", "model.run", "model.folder", "model.settings",
         "model", "model.generation model.scoring", "model.checkpoint", "model.transformer",
-        "model.attention", "model.layers", "model.processes", "model.command", "data",
+        "model.config model.attention", "model.layers", "model.processes", "model.command", "data",
         "model.start", "minigrad",
         "minigrad.optim minigrad.gradcheck minigrad.module minigrad.packed",
         "minigrad.ops minigrad.habits", "minigrad.core minigrad.random minigrad.compiled",
         "minigrad.formulas minigrad.machine minigrad.gradients minigrad.watching minigrad.words"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 READING_PATH = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
-                "minigrad/ops/*.py", "model/layers.py", "model/attention.py",
+                "minigrad/ops.py", "model/layers.py", "model/attention.py",
                 "model/transformer.py", "minigrad/optim.py", "train.py")
 # Tokens of code at most, and tokens a line.  Comments and docstrings are free, and packing a line
 # wins nothing.
-BUDGET = {"reading path": (16_650, 9.9), "product": (140_600, 9.95), "tests": (231_350, 11.6)}
+BUDGET = {"reading path": (16_010, 9.9), "product": (140_600, 9.95), "tests": (231_350, 11.6)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
-MOST_FILES = 14         # of a folder
+MOST_FILES = 15         # of a folder
 MOST_LINES = 60         # of a function
 
 

@@ -99,7 +99,7 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
                - float(rows(tmp_path)[-1][2])) < 1e-5
 
 
-@pytest.mark.parametrize("by, most", [("plain NumPy", 12), ("kernels", 21)])
+@pytest.mark.parametrize("by, most", [("plain NumPy", 11), ("kernels", 20)])
 def test_steps_enter_few_files_in_each_step(by, most, monkeypatch):
     if by == "plain NumPy":
         plain.use(monkeypatch)

@@ -26,7 +26,7 @@ from minigrad.packed import unpacked
 from minigrad.words import any_of, shown
 from model.command import unknown_options
 from model.convert.model_file import FormatError, Lazy, check_shapes, explain, shapes_of
-from model.transformer import TRAINING, TransformerConfig
+from model.config import TRAINING, TransformerConfig
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       # ours: theirs
 SYNONYMS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}

@@ -23,7 +23,7 @@ from model.convert.families import FAMILIES, as_noted, layout, our_parameters
 from model.convert.model_file import (FormatError, ModelFile, explain, read_numbers, require,
                                       text_of)
 from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
-from model.transformer import TransformerConfig
+from model.config import TransformerConfig
 
 SIZES = {"block_count": "n_layer", "embedding_length": "n_embd", "context_length": "block_size",
          "feed_forward_length": "n_inner", "attention.head_count": "n_head"}

@@ -15,7 +15,7 @@ from data.tokenizer import MissingLibrary, Tokenizer
 from minigrad.packed import unpacked
 from minigrad.words import first_of, shown
 from model.command import install_command
-from model.transformer import TransformerConfig
+from model.transformer import Transformer, TransformerConfig
 
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter
 
@@ -84,7 +84,7 @@ def shapes_of(config: TransformerConfig, tensors: float = math.inf) -> dict[str,
     """Return the names and shapes of a model's parameters, in its order, without memory for them.
     Refuse a configuration that so many tensors of a file cannot bear out."""
     with explain("its configuration is not that of its weights"):
-        return {name: p.shape for name, p in config.model(tensors).named_parameters()}
+        return {name: p.shape for name, p in Transformer.empty(config, tensors).named_parameters()}
 
 
 def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],

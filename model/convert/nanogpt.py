@@ -20,7 +20,7 @@ from minigrad.words import number_of, shown
 from model.convert.families import GPT2, layout, our_parameters
 from model.convert.model_file import FormatError, ModelFile, explain, require, text_of
 from model.convert.tokens import TokenTokenizer
-from model.transformer import TransformerConfig
+from model.config import TransformerConfig
 
 SETTINGS = {"n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size", "dropout"}
 COMPILED = "_orig_mod."         # before each name, where torch.compile made the model

@@ -20,7 +20,7 @@ from minigrad.words import shown
 from model.convert.model_file import (FormatError, Lazy, ModelFile, check_shapes, explain,
                                       read_numbers, require, shapes_of)
 from model.convert.tokens import TokenTokenizer
-from model.transformer import TransformerConfig
+from model.config import TransformerConfig
 
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # BF16 is the upper half of an F32
 

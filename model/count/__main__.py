@@ -17,7 +17,7 @@ from model.command import Parser, answering, flag
 from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
                                state)
 from model.settings import MODEL, MODERN, RECIPES, WITHOUT_FLAG, Settings, recipe
-from model.transformer import TransformerConfig
+from model.config import TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
 ATTENTION = ("query", "key", "value", "output")

@@ -10,7 +10,7 @@ from minigrad.words import scaled
 from model.command import as_flags
 from model.count.sizes import parameters, state
 from model.settings import Settings
-from model.transformer import TransformerConfig
+from model.config import TransformerConfig
 
 
 def memory_limit(*where: pathlib.Path) -> float:

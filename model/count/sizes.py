@@ -7,7 +7,7 @@ import dataclasses
 from collections import Counter
 
 from minigrad import AdamW, Muon
-from model.transformer import TransformerConfig
+from model.config import TransformerConfig
 
 
 def of_a_layer(config: TransformerConfig) -> Counter[str]:

@@ -1,5 +1,5 @@
 """The KV cache: keys and values are kept, and a compiled kernel draws from them."""
-from model.transformer import TRAINING
+from model.config import TRAINING
 
 # The options of TransformerConfig that a Decoder and model/look/static/engine.js compute, or find
 # in the weights, or that shape training alone.  Add a new option only when both compute it.

@@ -13,7 +13,7 @@ from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.compiler.tiles import TILE_BYTES
 from minigrad.kernels.decoding import Cache, Options, Weights, decode, empty_panels, pack
 from minigrad.kernels.packed import FLOATS, functions_of
-from minigrad.ops.network import NORM_EPS, rotary_angles
+from minigrad.ops import NORM_EPS, rotary_angles
 from minigrad.packed import PackedTensor
 from minigrad.words import any_of
 from model.attention import MultiHeadAttention

@@ -25,9 +25,9 @@ from model.generation import generate
 from model.look import crossed
 from model.look.graphs import GRAPHS
 from model.look.page import gather, html
-from model.reverse.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from model.reverse.encoder_decoder import EncoderDecoder
 from model.score.text import training_text
-from model.transformer import TransformerConfig
+from model.transformer import Transformer
 
 PASSAGE = 128       # characters, where no text is given
 WRITTEN = {"character": PASSAGE, "token": PASSAGE // 4}     # about as many, by the model itself
@@ -70,7 +70,7 @@ def write(s: Settings) -> None:
         raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
     with opened(output) as file:
         checkpoint = load_checkpoint(out_dir / "ckpt.npz",
-                                     kinds=(TransformerConfig, EncoderDecoderConfig))
+                                     kinds=(Transformer, EncoderDecoder))
         text, source = passage(checkpoint) if s.text is None else (
             text_or_file(s.text), "The text is the one given with --text.")
         still = ""

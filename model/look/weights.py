@@ -33,7 +33,7 @@ def rounded(model: Transformer) -> Transformer:
             if weight.ndim == 2:
                 whole, scales = quantized(weight)
                 weights[name] = whole * scales[:, None]
-    found = model.config.model()
+    found = Transformer.empty(model.config)
     found.load_state_dict(weights, assign=True)
     return found
 

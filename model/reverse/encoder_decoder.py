@@ -44,14 +44,6 @@ class EncoderDecoderConfig:
         """The standard deviation of weights that write to the residual stream, 3 n_layer times."""
         return STD / math.sqrt(3 * self.n_layer)
 
-    def model(self, weights: float = math.inf) -> "EncoderDecoder":
-        """Return a new model of parameters that have shapes and no memory, for the weights of a
-        file.  Refuse to build more heads than so many weights can fill."""
-        if self.n_layer * self.n_head > weights:
-            raise ValueError(f"it claims {self.n_layer} layers of {self.n_head} heads, and holds "
-                             f"{weights} weights")
-        return EncoderDecoder(**asdict(self), dtype=None)
-
 
 def stacked_heads(head: type, c: EncoderDecoderConfig, rng: np.random.Generator,
                   dtype: type) -> StackedHeads:
@@ -113,6 +105,7 @@ class EncoderDecoder(Module):
     Sizes and options are those of an EncoderDecoderConfig, in its order or by its names.  With the
     dtype None, parameters have shapes and no memory.
     """
+    Config = EncoderDecoderConfig
 
     def __init__(self, *sizes: int, seed: int = 0, dtype: type = np.float32, **options) -> None:
         rng = generator(seed, "weights")
@@ -124,6 +117,15 @@ class EncoderDecoder(Module):
         self.memory_norm = LayerNorm(c.n_embd, c.bias, dtype)
         self.decoder = [DecoderBlock(c, rng, dtype) for _ in range(c.n_layer)]
         self.norm = LayerNorm(c.n_embd, c.bias, dtype)
+
+    @classmethod
+    def empty(cls, config: EncoderDecoderConfig, weights: float = math.inf) -> "EncoderDecoder":
+        """Return a model of parameters that have shapes and no memory, for the weights of a file.
+        Refuse to build more heads than so many weights can fill."""
+        if config.n_layer * config.n_head > weights:
+            raise ValueError(f"it claims {config.n_layer} layers of {config.n_head} heads, and "
+                             f"holds {weights} weights")
+        return cls(**asdict(config), dtype=None)
 
     def __call__(self, source: np.ndarray, target: np.ndarray, rng: Rng = None) -> Tensor:
         """Dropout is applied if and only if `rng` is given."""

@@ -8,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import Tensor
-from minigrad.ops.network import _check_shapes
+from minigrad.ops import _check_shapes
 from tests.kit import both_types, leaf, refusal
 
 rng = np.random.default_rng(0)

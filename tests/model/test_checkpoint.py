@@ -20,7 +20,6 @@ from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, 
 from model.checkpoint import load_arrays, load_last, restore_optimizer, save_arrays
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
-from model.reverse.encoder_decoder import EncoderDecoderConfig
 from model.score.text import text_losses
 from tests.kit import arrays, blocks, memory, packed_copy, refusal
 from token_files import byte_level
@@ -109,7 +108,7 @@ def record():
          "usual", "float64, vocabulary in any order, record", "NumPy's numbers", "encoder-decoder"])
 def test_all_of_a_checkpoint_comes_back_bit_for_bit(path, model, tokenizer, training):
     save_checkpoint(path, model, tokenizer, training)
-    found = load_checkpoint(path, kinds=(TransformerConfig, EncoderDecoderConfig))
+    found = load_checkpoint(path, kinds=(Transformer, EncoderDecoder))
     found = pickle.loads(pickle.dumps(found))           # as one rank sends it to the others
     assert all(p.requires_grad for p in found.model.parameters())
     assert type(found.model) is type(model) and found.model.config == model.config
@@ -401,7 +400,7 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
     config = json.loads(str(arrays(path)["config"])) | change
     changed(path, config=np.array(json.dumps(config)))
     with memory() as taken:
-        said = refused(path, kinds=(TransformerConfig, EncoderDecoderConfig))
+        said = refused(path, kinds=(Transformer, EncoderDecoder))
     assert (DAMAGED in said or "holds an encoder, and not" in said) and taken[0] < 300_000
 
 

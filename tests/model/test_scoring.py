@@ -14,7 +14,7 @@ from model import Transformer, TransformerConfig
 from model.attention import attention, causal_mask
 from model.scoring import (LONG, SHORT, TOKENS, CausalityError, evaluate, ladder, prove_causality,
                            yardstick)
-from model.transformer import POSITIONS
+from model.config import POSITIONS
 from tests import kit
 from tests.pairwise import pairwise
 

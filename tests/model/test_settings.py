@@ -11,7 +11,7 @@ import data
 from model.command import Parser
 from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, completed,
                             described, resolve)
-from model.transformer import TransformerConfig
+from model.config import TransformerConfig
 
 BUILT_IN = 1_137_238        # characters of the plays
 

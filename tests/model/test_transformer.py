@@ -12,7 +12,8 @@ from minigrad.random import generator
 from model import Transformer, TransformerConfig
 from model.layers import STD, sinusoids
 from model.ranks.mean import RowsFrom
-from model.transformer import POSITIONS, SINUSOID_SIZE
+from model.config import POSITIONS
+from model.transformer import SINUSOID_SIZE
 from tests.kit import memory, refusal
 
 SMALL = TransformerConfig(
@@ -294,7 +295,7 @@ def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
 def test_model_without_memory_has_the_shapes_of_one_that_can_be_trained(options, bias):
     config = changed(bias=bias, n_layer=3, **options)
     shapes, trained = ([(name, p.shape) for name, p in model.named_parameters()]
-                       for model in (config.model(), Transformer(config)))
+                       for model in (Transformer.empty(config), Transformer(config)))
     assert shapes == trained
 
 
@@ -302,9 +303,9 @@ def test_model_without_memory_has_the_shapes_of_one_that_can_be_trained(options,
 def test_model_that_no_machine_could_hold_has_shapes(position):
     vast = TransformerConfig(10 ** 9, 10 ** 9, 9, 10 ** 4, 10 ** 8, position=position)
     with memory() as taken:
-        model = vast.model(weights=9)
+        model = Transformer.empty(vast, weights=9)
     assert taken[0] < 1_000_000
     assert model.token_embedding.weight.shape == (10 ** 9, 10 ** 8)
     assert model.blocks[8].mlp.up.weight.shape == (4 * 10 ** 8, 10 ** 8)
     with pytest.raises(ValueError, match="claims 9 layers, and holds 8 weights"):
-        vast.model(weights=8)
+        Transformer.empty(vast, weights=8)

@@ -14,7 +14,7 @@ from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.count import __main__ as count
 from model.run import optimizer_of
 from model.settings import Settings
-from model.transformer import ACTIVATIONS, NORMS, POSITIONS
+from model.config import ACTIVATIONS, NORMS, POSITIONS
 from tests import plain
 from tests.pairwise import pairwise
 

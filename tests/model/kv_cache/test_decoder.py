@@ -14,7 +14,7 @@ from minigrad.packed import BLOCKS, PackedTensor
 from model import Transformer, TransformerConfig
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
 from model.generation import Reader, window_start
-from model.transformer import POSITIONS
+from model.config import POSITIONS
 from tests import kit, plain
 from tests.kit import WiderConfig, packed_copy, refusal
 from tests.pairwise import pairwise

@@ -12,7 +12,7 @@ from model import load_checkpoint, sample
 from model.count import __main__ as count
 from model.replay import __main__ as replay
 from model.reverse import __main__ as reverse
-from model.reverse.encoder_decoder import BEGIN, END, PAD, EncoderDecoderConfig
+from model.reverse.encoder_decoder import BEGIN, END, PAD, EncoderDecoder
 from model.reverse.__main__ import (Settings, as_ids, is_kept_out, new_model, random_strings,
                                     unseen_strings)
 from tests.kit import compiled_only, memory, refused
@@ -138,7 +138,7 @@ def saved(tmp_path_factory, unseen):
 def test_the_model_is_saved_and_an_earlier_one_is_kept(saved, unseen):
     assert {path.name for path in saved.iterdir()} == {".lock", "ckpt.npz", "earlier.1"}
     for path, seed in ((saved / "earlier.1" / "ckpt.npz", 1), (saved / "ckpt.npz", 2)):
-        found = load_checkpoint(path, kinds=(EncoderDecoderConfig,))
+        found = load_checkpoint(path, kinds=(EncoderDecoder,))
         assert found.tokenizer.vocabulary == reverse.VOCABULARY.vocabulary
         assert found.training["settings"]["seed"] == seed and found.training["judged"] == 2000
         assert found.training["right"] == reverse.count_right(found.model, "reverse", unseen)

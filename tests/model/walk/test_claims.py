@@ -5,7 +5,7 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor
 from model.settings import RECIPES
-from model.transformer import TransformerConfig
+from model.config import TransformerConfig
 from model.walk.published import WORDS
 from model.walk.stations import STATIONS
 from tests.kit import ROOT

@@ -1,5 +1,8 @@
-"""Ops of neural networks, by the formulas of `formulas.py`, which names their sources: each returns
-the value and its vjps.
+"""Every differentiable op, and the operators and methods that they give to Tensor.
+
+Each op returns its value and its vjps.  First those that NumPy has too, whose arguments broadcast
+and whose types promote as there; from `sigmoid` on those of neural networks, by the formulas of
+`formulas.py`, which names their sources.  A vjp keeps the arrays alive that it names.
 
 Shapes: C channels, V classes; `...` any leading axes.  Of attention: B batch, T queries (time), S
 keys, H heads of queries, G of keys and values, D channels of a query or key, E of a value.
@@ -10,14 +13,241 @@ from functools import lru_cache
 from operator import index
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
-from minigrad.core import Array, one_type, op
-from minigrad.gradients import Added
+from minigrad.core import OPS, Array, Operand, Tensor, one_type, op
 from minigrad.formulas import ACTIVATIONS, SWIGLU, Drop, How, rows
+from minigrad.gradients import Added
 
 NORM_EPS = 1e-5         # added to a variance
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
+Axes = int | tuple[int, ...] | None
+Arrays = list[Array]
+
+
+@op
+def add(x: Operand, y: Operand):
+    """x + y."""
+    return x + y, (lambda g: g, lambda g: g)
+
+
+@op
+def subtract(x: Operand, y: Operand):
+    """x - y."""
+    return x - y, (lambda g: g, lambda g: -g)
+
+
+@op
+def multiply(x: Operand, y: Operand):
+    """x * y."""
+    return x * y, (lambda g: g * y, lambda g: g * x)
+
+
+@op
+def divide(x: Operand, y: Operand):
+    """x / y."""
+    # x / (y * y) would leave the range of floats where both quotients are ordinary numbers.
+    return x / y, (lambda g: g / y, lambda g: -(g / y) * (x / y))
+
+
+@op
+def power(x: Operand, y: Operand):
+    """x ** y.  Where x is 0 and y is not negative, the derivative by y is taken as 0."""
+    value = x ** y
+
+    def dx(g):
+        one_less = y * 1 - (y != 0)             # where y is 0, any power will do: y multiplies it
+        return g * y * x ** one_less
+
+    def dy(g):
+        return g * value * np.log(np.where(x == 0, 1, x))
+    return value, (dx, dy)
+
+
+@op
+def negative(x: Array):
+    """-x."""
+    return -x, (lambda g: -g,)
+
+
+@op
+def exp(x: Array):
+    """e to the power of x."""
+    y = np.exp(x)
+    return y, (lambda g: g * y,)
+
+
+@op
+def log(x: Array):
+    """Natural logarithm."""
+    return np.log(x), (lambda g: g / x,)
+
+
+@op
+def sqrt(x: Array):
+    """Square root."""
+    y = np.sqrt(x)
+    return y, (lambda g: g / (2 * y),)
+
+
+@op
+def tanh(x: Array):
+    """Hyperbolic tangent."""
+    y = np.tanh(x)
+    return y, (lambda g: g * (1 - y * y),)
+
+
+@op
+def maximum(x: Operand, y: Operand):
+    """The elementwise maximum; where both are equal, each gets half of the gradient."""
+    def share(a, b):
+        return lambda g: g * (a > b) + g / 2 * (a == b)
+    return np.maximum(x, y), (share(x, y), share(y, x))
+
+
+@op
+def where(condition: Array, x: Operand, y: Operand):
+    """x where the condition holds, else y.
+
+    Both branches are computed in full.  The branch that is not taken gets a gradient of 0; an
+    infinite derivative inside it makes that nan, since 0 * inf is nan.  With c = x.data > 0, the
+    gradient of where(c, sqrt(x), 0) is nan where x <= 0.  Make the argument safe inside, too:
+    where(c, sqrt(where(c, x, 1)), 0).
+    """
+    return np.where(condition, x, y), (
+        None, lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))
+
+
+@op
+def sum(x: Array, axis: Axes = None, keepdims: bool = False):
+    """Sum over some axes, over all by default.  Back:  dx = g, broadcast to the shape of x."""
+    shape = x.shape
+    return x.sum(axis=axis, keepdims=keepdims), (
+        lambda g: np.broadcast_to(_expanded(g, axis, keepdims), shape),)
+
+
+@op
+def mean(x: Array, axis: Axes = None, keepdims: bool = False):
+    """Mean over some axes, over all by default.  Back:  dx = g / n, for each of the n elements."""
+    shape, value = x.shape, x.mean(axis=axis, keepdims=keepdims)
+    share = value.size / x.size if x.size else 0.0
+    return value, (lambda g: np.broadcast_to(_expanded(g * share, axis, keepdims), shape),)
+
+
+@op
+def max(x: Array, axis: Axes = None, keepdims: bool = False):
+    """Maximum over some axes, over all by default; equal maxima share the gradient evenly."""
+    value = x.max(axis=axis, keepdims=keepdims)
+
+    def dx(g):
+        best = x == _expanded(value, axis, keepdims)
+        winners = best.sum(axis=axis, keepdims=True).astype(g.dtype)
+        return best * (_expanded(g, axis, keepdims) / winners)
+    return value, (dx,)
+
+
+def _expanded(y, axis, keepdims):
+    """Return the result of a reduction with the reduced axes as size 1."""
+    return y if axis is None or keepdims else np.expand_dims(y, axis)
+
+
+@op
+def reshape(x: Array, shape: int | tuple[int, ...]):
+    """The same elements in another shape; one size may be -1."""
+    before = x.shape
+    return x.reshape(shape), (lambda g: g.reshape(before),)
+
+
+@op
+def transpose(x: Array, axes: tuple[int, ...] | None = None):
+    """The axes in another order, reversed by default; they are counted from 0."""
+    if axes is not None and sorted(axes) != list(range(x.ndim)):
+        raise ValueError(f"transpose orders axes 0 to {x.ndim - 1}, not {axes}; see swapaxes")
+    back = None if axes is None else np.argsort(axes)
+    return x.transpose(axes), (lambda g: g.transpose(back),)
+
+
+@op
+def swapaxes(x: Array, axis1: int, axis2: int):
+    """x with two axes exchanged."""
+    return x.swapaxes(axis1, axis2), (lambda g: g.swapaxes(axis1, axis2),)
+
+
+@op
+def broadcast_to(x: Array, shape: tuple[int, ...]):
+    """x broadcast to a shape, without copying."""
+    return np.broadcast_to(x, shape), (lambda g: g,)
+
+
+@op
+def concatenate(arrays: Arrays, axis: int = 0):
+    """Join arrays along an existing axis, or flat if it is None."""
+    arrays = _several(arrays)
+    shapes = [part.shape for part in arrays]
+    if axis is None:                    # flat, as NumPy joins them
+        arrays = [part.reshape(-1) for part in arrays]
+        axis = 0
+    value = np.concatenate(arrays, axis)
+    ends = np.cumsum([part.shape[axis] for part in arrays])
+
+    def vjp(g):
+        parts = np.split(g, ends[:-1], axis)
+        return [dx.reshape(shape) for dx, shape in zip(parts, shapes)]
+    return value, vjp
+
+
+@op
+def stack(arrays: Arrays, axis: int = 0):
+    """Join arrays of one shape along a new axis."""
+    return np.stack(_several(arrays), axis), lambda g: list(np.moveaxis(g, axis, 0))
+
+
+def _several(arrays):
+    """Return what is given as a list of arrays."""
+    if isinstance(arrays, np.ndarray):
+        raise TypeError(f"a list of arrays is joined, and this is one array, {list(arrays.shape)}")
+    return [np.asarray(part) for part in arrays]
+
+
+@op
+def split(x: Array, indices_or_sections: int | list[int], axis: int = 0):
+    """Split x into a list of views: into a number of equal parts, or at the given indices."""
+    if np.ndim(indices_or_sections) == 0 and indices_or_sections < 1:
+        raise ValueError(f"x is split into 1 part or more, not into {indices_or_sections}")
+    places = np.arange(x.shape[normalize_axis_index(axis, x.ndim)])
+    vjps = []
+    for part in np.split(places, indices_or_sections):
+        picked = slice(part[0], part[-1] + 1) if part.size else slice(0)
+        vjps.append((_added_at(_along(axis, x.ndim, picked), once=True),))
+    return np.split(x, indices_or_sections, axis), vjps
+
+
+@op
+def take(x: Array, index: object, axis: int | None = None):
+    """x[index], for every index that NumPy takes; with an axis, the entries `index` along it."""
+    index = index if axis is None else _along(axis, x.ndim, index)
+    value = x[index]
+    once = np.may_share_memory(value, x)        # a view; an index array may repeat an index
+    return value, (_added_at(index, once),)
+
+
+def _along(axis, ndim, index):
+    """Return the index that picks `index` along one axis and everything along the others."""
+    return (slice(None),) * normalize_axis_index(axis, ndim) + (index,)
+
+
+def _added_at(index, once):
+    """Return the vjp of x[index]: it adds g there in place, so the zeros elsewhere cost nothing.
+    `once` says that no element is picked twice."""
+    def vjp(g):
+        def add(total):
+            if once:
+                total[index] += g
+            else:
+                np.add.at(total, index, g)
+        return Added(add)
+    return vjp
 
 
 @op
@@ -53,6 +283,40 @@ def matmul(x: Array, y: Array):
     if y.ndim == 1:
         value = value[..., 0]
     return value, (dx, dy)
+
+
+@op
+def sigmoid(x: Array):
+    """1 / (1 + e^-x)."""
+    y = formulas.sigmoid(x)
+    return y, (lambda g: g * y * (1 - y),)
+
+
+@op
+def silu(x: Array):
+    """x sigmoid(x)  (Hendrycks & Gimpel 2016, section 2)."""
+    s = formulas.sigmoid(x)
+    return x * s, (lambda g: g * s * (1 + x * (1 - s)),)
+
+
+@op
+def relu(x: Array):
+    """x where it is positive, else 0."""
+    positive = x > 0
+    return np.maximum(x, 0), (lambda g: g * positive,)
+
+
+@op
+def gelu(x: Array, approximate: str = "none"):
+    """x Phi(x), with Phi the normal distribution's cdf  (Hendrycks & Gimpel 2016, section 2).
+
+    approximate="tanh" takes x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 does.
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate is "none" or "tanh", not {approximate!r}')
+    x, = one_type(x)
+    by_tanh = approximate == "tanh"
+    return formulas.gelu(x, by_tanh), (lambda g: formulas.gelu_vjp(g, x, by_tanh),)
 
 
 @op
@@ -249,7 +513,7 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     if attn_mask is not None:
         mask = _by_head(np.broadcast_to(_added(attn_mask, given[0].dtype), shape))
     if scale is None:
-        scale = max(D, 1) ** -0.5
+        scale = (D or 1) ** -0.5
     drop = _dropout_settings(dropout_p, rng, shape)
     how = How(mask, is_causal, float(scale), drop)
     out, moments = formulas.attention(*heads, how)
@@ -363,7 +627,7 @@ def _turns(x, num_heads, d_key, base):
     Raise a ValueError if the heads do not fit into W channels."""
     _check_shapes("x (..., T, W)", x)
     T, W = x.shape[-2:]
-    D = W // max(num_heads, 1) if d_key is None else d_key
+    D = W // (num_heads or 1) if d_key is None else d_key
     used = index(num_heads * D)
     if min(num_heads, D) < 1 or used > W or d_key is None and used != W:
         raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
@@ -451,3 +715,40 @@ def _numbers_below(limit, ids, what, ignored=None):
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
                          f"from 0 to {limit - 1}")
     return np.asarray(ids, dtype=np.int64, order="C")
+
+
+__all__ = list(OPS)
+OPERATORS = {"add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power,
+             "matmul": matmul}
+METHODS = sum, mean, max, swapaxes, exp, log, sqrt, tanh, softmax
+
+
+def _reflected(f):
+    """Return the operator for a Tensor on the right, as in 1 - x."""
+    return lambda self, other: f(other, self)
+
+
+for _name, _op in OPERATORS.items():
+    setattr(Tensor, f"__{_name}__", _op)
+    setattr(Tensor, f"__r{_name}__", _reflected(_op))
+for _op in METHODS:
+    setattr(Tensor, _op.__name__, _op)
+Tensor.__neg__ = negative
+Tensor.__getitem__ = take
+Tensor.T = property(transpose)
+
+
+def _sizes(sizes):
+    """Accept x.reshape(2, 3) as well as x.reshape((2, 3)), as NumPy's methods do."""
+    return sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+
+
+def _transposed(self, *axes):
+    if axes == (0, 1):
+        raise ValueError("x.transpose(0, 1) leaves both axes where they are, as NumPy's does: "
+                         "write x.swapaxes(0, 1) to exchange them")
+    return transpose(self, _sizes(axes) if axes else None)
+
+
+Tensor.reshape = lambda self, *shape: reshape(self, _sizes(shape))
+Tensor.transpose = _transposed
