@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.gradients import owned, parts_of, sum_of
+from minigrad.gradients import parts_of, sum_of
 from minigrad.watching import tell, watchers
 
 OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
@@ -267,13 +267,11 @@ def _run_backward(root, g):
     sums = {root: (g, False)}           # node -> its gradient so far, and whether the engine has
     waiting = [(-root.birth, root)]     # made this array, as a sum, so that it may write into it
     leaves = []
-    held = {id(g)}
-    watched = bool(watchers.get())
     while waiting:                      # youngest first: every user of a node is younger and done,
         _, node = heappop(waiting)      # so the gradient taken here is a finished sum
         g, made_here = sums.pop(node)
         if node.op == "leaf":
-            leaves.append((node, g if made_here else owned(g, held, watched)))
+            leaves.append((node, g if made_here else g.copy()))     # others may hold g
             continue
         if node.vjps is None:
             raise RuntimeError(f"the graph below this {node.op} was freed by an earlier "
@@ -290,7 +288,7 @@ def _run_backward(root, g):
             error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
             raise
         node.vjps = node.parents = None     # and with them the arrays that the vjps kept
-        if watched:
+        if watchers.get():
             tell(node.op, "backward", started, node, [g], parts)
         del parts
     return leaves

@@ -40,15 +40,6 @@ def sum_of(parent, dx, total, writable):
     return np.asarray(np.add(total, dx)), True      # NumPy makes a scalar of two 0-d arrays
 
 
-def owned(g, held, watched):
-    """Return a gradient for a leaf to keep and others to write into: g itself, if no other leaf, no
-    watcher and no caller holds its memory, else a copy."""
-    if watched or g.base is not None or not g.flags.writeable or id(g) in held:
-        return g.copy()
-    held.add(id(g))
-    return g
-
-
 def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Sum g over the axes along which NumPy broadcast an array of `shape`."""
     if g.shape == shape:

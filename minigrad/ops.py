@@ -184,15 +184,12 @@ def broadcast_to(x: Array, shape: tuple[int, ...]):
 def concatenate(arrays: Arrays, axis: int = 0):
     """Join arrays along an existing axis, or flat if it is None."""
     arrays = _several(arrays)
-    shapes = [part.shape for part in arrays]
-    if axis is None:                    # flat, as NumPy joins them
-        arrays = [part.reshape(-1) for part in arrays]
-        axis = 0
     value = np.concatenate(arrays, axis)
-    ends = np.cumsum([part.shape[axis] for part in arrays])
+    shapes = [part.shape for part in arrays]
+    sizes = [part.size if axis is None else part.shape[axis] for part in arrays]
 
     def vjp(g):
-        parts = np.split(g, ends[:-1], axis)
+        parts = np.split(g, np.cumsum(sizes[:-1]), axis or 0)
         return [dx.reshape(shape) for dx, shape in zip(parts, shapes)]
     return value, vjp
 
@@ -216,10 +213,8 @@ def split(x: Array, indices_or_sections: int | list[int], axis: int = 0):
     if np.ndim(indices_or_sections) == 0 and indices_or_sections < 1:
         raise ValueError(f"x is split into 1 part or more, not into {indices_or_sections}")
     places = np.arange(x.shape[normalize_axis_index(axis, x.ndim)])
-    vjps = []
-    for part in np.split(places, indices_or_sections):
-        picked = slice(part[0], part[-1] + 1) if part.size else slice(0)
-        vjps.append((_added_at(_along(axis, x.ndim, picked), once=True),))
+    vjps = [(_added_at(_along(axis, x.ndim, picked), once=True),)
+            for picked in np.split(places, indices_or_sections)]
     return np.split(x, indices_or_sections, axis), vjps
 
 

@@ -266,8 +266,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
         raise ValueError(f"max_norm is a number of at least 0, not {max_norm!r}")
     gradients = {p.node: p.node.grad for p in parameters
                  if p.node and p.node.grad is not None}.values()
-    norm = math.sqrt(sum(formulas.sum_of_squares([g for g in gradients if g.dtype == dtype])
-                         for dtype in {g.dtype for g in gradients}))
+    norm = math.sqrt(formulas.sum_of_squares(gradients))
     if max_norm < norm < math.inf:
         for g in gradients:
             values = g.values if isinstance(g, Rows) else g

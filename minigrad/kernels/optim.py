@@ -64,6 +64,8 @@ def adamw(ps, gs, ms, vs, settings):
 
 @stands_in_for(formulas.sum_of_squares)
 def sum_of_squares(xs):
+    if len({x.dtype for x in xs}) != 1:         # of none, or of several float types
+        return formulas.sum_of_squares.plain(xs)
     xs = [x if isinstance(x, Rows) and _in_first_lanes(x) else dense(np.asarray(x)) for x in xs]
     sizes, dtype = sizes_of(xs)
     sums = np.zeros(len(pieces(sizes)))

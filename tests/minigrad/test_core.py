@@ -141,13 +141,12 @@ def test_Node_of_a_result_refuses_to_be_copied_and_names_the_remedy(copied):
     assert copy.copy(x).data is x.data
 
 
-@pytest.mark.parametrize("shape, view, kept", [
-    ((2, 3), lambda made: made, True),
-    (6, lambda made: made.reshape(2, 3), False),
-    ((4, 3), lambda made: made[:2], False),
-    (3, lambda made: np.broadcast_to(made, (2, 3)), False),
-    ((2, 3), lambda made: made.setflags(write=False) or made, False)])
-def test_backward_writes_into_nothing_that_a_vjp_returns_and_keeps_new_arrays(shape, view, kept):
+@pytest.mark.parametrize("shape, view", [
+    ((2, 3), lambda made: made),
+    (6, lambda made: made.reshape(2, 3)),
+    (3, lambda made: np.broadcast_to(made, (2, 3))),
+    ((2, 3), lambda made: made.setflags(write=False) or made)])
+def test_backward_neither_writes_into_what_a_vjp_returns_nor_keeps_it(shape, view):
     @mg.op(register=False)
     def twice(x):
         return 2 * x, (lambda g: view(made),)
@@ -159,7 +158,8 @@ def test_backward_writes_into_nothing_that_a_vjp_returns_and_keeps_new_arrays(sh
     x.grad = None
     twice(x).sum().backward()
     assert np.array_equal(x.grad, np.full((2, 3), 2.0))
-    assert np.shares_memory(x.grad, made) == kept
+    assert x.grad.flags.writeable
+    assert not np.shares_memory(x.grad, made)
 
 
 def test_backward_gives_a_leaf_a_gradient_that_no_caller_leaf_or_watcher_holds():

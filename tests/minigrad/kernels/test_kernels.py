@@ -337,7 +337,6 @@ def with_other(bad, at):
     ("adamw", [[SIX], [TWO_ROWS], [SIX], [SIX], np.ones((1, 7))], "takes 6 numbers of float32"),
     ("muon", [[SIX], [SIX[:1]], [SIX], np.ones((1, 3)), 5], "takes 6 numbers of float32"),
     ("muon", [[SIX], [SIX], [SIX.astype(np.float64)], np.ones((1, 3)), 5], "has 6 of float64"),
-    ("sum_of_squares", [[SIX, DOUBLES]], "has 4 of float64"),
     *[("add_rows", [SIX.copy(), IDS, np.ones(shape, np.float32), Drop()],
        f"{[*shape]} cannot be added to rows of [2, 3] for ids of [5, 2]")
       for shape in ((4, 3), (5, 4))]])
@@ -364,7 +363,8 @@ def test_draw_refuses_another_count_of_random_numbers_than_of_rows():
 @pytest.mark.parametrize("sizes", [(0,), (1, 0, 100), (100_000, 7)])
 def test_sum_of_squares_is_the_plain_one(sizes):
     xs = [normal(n, seed=n, dtype=np.float32) for n in sizes]
-    assert np.isclose(formulas.sum_of_squares(xs), plain.sum_of_squares(xs), rtol=1e-6)
+    for given in (xs, [*xs, np.ones(3)], []):           # also of two types, and of no array
+        assert np.isclose(formulas.sum_of_squares(given), plain.sum_of_squares(given), rtol=1e-6)
 
 
 @both_types
