@@ -17,7 +17,6 @@ from collections.abc import Iterator
 
 import data
 import minigrad as mg
-from minigrad import compiled
 from model import Transformer
 from model.checkpoint import Checkpoint
 from model.folder import Folder, prepare
@@ -36,12 +35,6 @@ def main(argv: list[str] | None = None) -> None:
         given, mistakes = parser.read(argv)
         with (Folder(given.get("out_dir", Settings.out_dir)) as folder,
               answering("train.py", None if given.get("explain") else folder.kept)):
-            first, *_ = ranks.of_each(mistakes)
-            if not first:               # the first rank's own mistakes are answered in `prepare`
-                parser.refuse(mistakes)
-            ranks.check_alike(given)
-            if ranks.first:
-                parser.warn()
             train(*prepare(given, mistakes, parser, folder, ranks), folder, ranks)
 
 
@@ -49,8 +42,6 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
           folder: Folder, ranks: Ranks) -> None:
     """Train a model on a text: from random weights, from the weights of a checkpoint, or from where
     a run was stopped."""
-    if s.threads or ranks.threads:
-        compiled.set_threads(s.threads or ranks.threads)
     vocab_size = text.tokenizer.vocab_size
     if resumed:
         model = resumed.model

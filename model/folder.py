@@ -186,14 +186,27 @@ def settings_of(run: Checkpoint, folder: object) -> Settings:
     return dataclasses.replace(earlier, threads=min(earlier.threads, most))
 
 
+def refuse_mistakes(mistakes: list[str], given: Given, parser: Parser, ranks: Ranks) -> None:
+    """Exit with this rank's mistakes on the command line, unless the first rank has some, too:
+    `prepare` then answers those for all.  Refuse ranks that differ, and warn of flags given twice.
+    """
+    first, *_ = ranks.of_each(mistakes)
+    if not first:
+        parser.refuse(mistakes)
+    ranks.check_alike(given)
+    if ranks.first:
+        parser.warn()
+
+
 def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
             ranks: Ranks = Ranks()
             ) -> tuple[Settings, data.Text, Checkpoint | None, Checkpoint | None]:
-    """Read the checkpoint and the text of a run; rank 0 reads for all.
+    """Read the checkpoint and the text of a run; rank 0 reads for all.  Set the number of threads.
 
     Return its settings, its text, the checkpoint whose model it fine-tunes, and the one that it
     resumes; None if there is none.  Exit with a line for each mistake, if there are any.
     """
+    refuse_mistakes(mistakes, given, parser, ranks)
     initial = resumed = earlier = config = tokenizer = None
     whose = ""
     given = given | {"out_dir": str(folder)}
@@ -231,6 +244,8 @@ def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
         parser.refuse([*mistakes, *wrong, *s.problems(), *ranks.problems(s),
                        *problems_of_folder(s), *unreadable])
     ranks.meet()
+    if s.threads or ranks.threads:
+        compiled.set_threads(s.threads or ranks.threads)
     from model.count.memory import check_memory
     check_memory(s, s.model_config(text.tokenizer.vocab_size, config))
     if len(texts.taken) > 1 or texts.left_out:
