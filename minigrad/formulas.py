@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-ACTIVATIONS = "gelu", "relu2", "gelu_tanh", "swiglu"
-GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))        # as `mlp` takes them
-DENSITY_0 = 1 / math.sqrt(2 * math.pi)                          # of the normal distribution, at 0
-SLOPE = math.sqrt(2 / math.pi)                                  # of the GELU by tanh
+ACTIVATIONS = "gelu", "relu2", "gelu_tanh"      # of `mlp`
+DENSITY_0 = 1 / math.sqrt(2 * math.pi)          # of the normal distribution, at 0
+SLOPE = math.sqrt(2 / math.pi)                  # of the GELU by tanh
 CUBIC = 0.044715
 FLAT = 100.0        # beyond it, the GELU and its derivative are those of the ReLU
 FNV_BASIS = np.uint64(0xcbf29ce484222325)
@@ -203,7 +202,7 @@ def mlp(x, up, up_bias, down, down_bias, activation):
     h = linear(x, up, up_bias)                                  # (..., F)
     hidden = activated(h, activation)                           # (..., F)
     y = linear(hidden, down, down_bias)                         # (..., P)
-    kept = hidden if activation == RELU2 else h
+    kept = hidden if activation == "relu2" else h
     return y, kept
 
 
@@ -219,16 +218,16 @@ def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
 
 def activated(h, activation):
     """f(h): the squared ReLU, max(h, 0)^2  (So et al. 2021, "Primer", section 3.2), or a GELU."""
-    if activation == RELU2:
+    if activation == "relu2":
         return np.square(np.maximum(h, 0))
-    return gelu(h, activation == GELU_TANH)
+    return gelu(h, activation == "gelu_tanh")
 
 
 def value_and_slope(kept, activation):
     """Return f(h) and f'(h) from what `mlp` keeps; of the squared ReLU, f'(h) = 2 sqrt(f(h))."""
-    if activation == RELU2:
+    if activation == "relu2":
         return kept, 2 * np.sqrt(kept)
-    return gelu_and_slope(kept, activation == GELU_TANH)
+    return gelu_and_slope(kept, activation == "gelu_tanh")
 
 
 @formula

@@ -94,7 +94,6 @@ class Rows(NamedTuple):
     dtype = property(lambda self: self.values.dtype)
     shape = property(lambda self: (len(self.places) - 1, *self.values.shape[1:]))   # of the table
     size = property(lambda self: math.prod(self.shape))
-    length = property(lambda self: math.prod(self.shape[1:]))
 
     def __array__(self, *dtype, **copy) -> np.ndarray:
         """Return the table."""

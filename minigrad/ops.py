@@ -17,7 +17,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
 from minigrad.core import OPS, Array, Operand, Tensor, one_type, op
-from minigrad.formulas import ACTIVATIONS, SWIGLU, Drop, How, rows
+from minigrad.formulas import ACTIVATIONS, Drop, How, rows
 from minigrad.gradients import Added
 
 NORM_EPS = 1e-5         # added to a variance
@@ -340,15 +340,13 @@ def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
     """
     arguments = _fitting("x (..., C), up (F, C), up_bias (F), down (P, F), down_bias (P)",
                          x, up, up_bias, down, down_bias)
-    takes = ACTIVATIONS[:SWIGLU]
-    if activation not in takes:
-        raise ValueError(f"activation is one of {', '.join(takes)}, not {activation!r}; a gated "
-                         "MLP is linear(swiglu(gate, h), down, down_bias)")
-    kind = takes.index(activation)
-    y, kept = formulas.mlp(*arguments, kind)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}; a "
+                         "gated MLP is linear(swiglu(gate, h), down, down_bias)")
+    y, kept = formulas.mlp(*arguments, activation)
 
     def vjp(g):
-        return formulas.mlp_vjp(g, *arguments, kept, kind)
+        return formulas.mlp_vjp(g, *arguments, kept, activation)
     return y, vjp
 
 
@@ -578,16 +576,15 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
 
 
 @op
-def rotary(x: Array, num_heads: int, d_key: int | None = None,
-           base: float = ROTARY_BASE):
+def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE):
     """Rotate each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
     t base^(-2 i / D), so that q . k depends on their distance: (..., T, W) -> (..., T, W).
 
-    The first num_heads D channels are rotated, D = d_key (by default all, W / num_heads).  Later
-    channels, such as packed values, are passed on.  Back:  rotate by the opposite angle.
+    The first num_heads D channels are rotated, with D = d_key.  Later channels, such as packed
+    values, are passed on.  Back:  rotate by the opposite angle.
     """
     x, = one_type(x)
-    _, cos, sin = _turns(x, num_heads, d_key, base)
+    cos, sin = _turns(x, num_heads, d_key, base)
 
     def dx(g):
         return formulas.rotate(g, cos, -sin)
@@ -595,43 +592,40 @@ def rotary(x: Array, num_heads: int, d_key: int | None = None,
 
 
 @op
-def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | None = None,
+def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
             eps: float = NORM_EPS):
     """Divide each head's channels by their root mean square, and with a `base` then rotate them as
     `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, rotated back.
 
-    The first num_heads D channels are heads, D = d_key (by default all, W / num_heads).  Later
-    channels, such as packed values, are passed on.  Scores of queries and keys then lie between
-    -sqrt(D) and sqrt(D).
+    The first num_heads D channels are heads, with D = d_key.  Later channels, such as packed
+    values, are passed on.  Scores of queries and keys then lie between -sqrt(D) and sqrt(D).
 
     Source: Henry et al. 2020, "Query-Key Normalization for Transformers", section 3; Dehghani et
     al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2; the norm is that of
     Zhang & Sennrich 2019, section 4.
     """
     x, = one_type(x)
-    D, cos, sin = _turns(x, num_heads, d_key, base)
-    y, rstd = formulas.norm_heads(x, cos, sin, num_heads, D, eps)
+    cos, sin = _turns(x, num_heads, d_key, base)
+    y, rstd = formulas.norm_heads(x, cos, sin, num_heads, d_key, eps)
 
     def dx(g):
-        return formulas.norm_heads_vjp(g, y, rstd, cos, sin, D)
+        return formulas.norm_heads_vjp(g, y, rstd, cos, sin, d_key)
     return y, (dx,)
 
 
-def _turns(x, num_heads, d_key, base):
-    """Return D, and the angles' cosine and sine, of heads in (..., T, W); no base, no angles.
-    Raise a ValueError if the heads do not fit into W channels."""
+def _turns(x, num_heads, D, base):
+    """Return the angles' cosine and sine of heads in (..., T, W); no base, no angles.  Raise a
+    ValueError if the heads do not fit into W channels."""
     _check_shapes("x (..., T, W)", x)
     T, W = x.shape[-2:]
-    D = W // (num_heads or 1) if d_key is None else d_key
-    used = index(num_heads * D)
-    if min(num_heads, D) < 1 or used > W or d_key is None and used != W:
+    if min(num_heads, D) < 1 or index(num_heads * D) > W:
         raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
     if base is None:
-        return D, *rotary_angles(T, 0, x.dtype)
+        return rotary_angles(T, 0, x.dtype)
     if D % 2 or not base > 0:
         raise ValueError("channels are turned in pairs, by a base above 0; a head has "
                          f"{D} channels, and the base is {base}")
-    return D, *rotary_angles(T, D, x.dtype, num_heads, base)
+    return rotary_angles(T, D, x.dtype, num_heads, base)
 
 
 @lru_cache(maxsize=8)
@@ -702,11 +696,9 @@ def _numbers_below(limit, ids, what, ignored=None):
     """Return ids as int64, dense, after checking that each is in [0, limit), or is `ignored`."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
-    wrong = (ids < 0) | (ids >= limit)
+    wrong = ((ids < 0) | (ids >= limit)) & (ids != ignored)
     if wrong.any():
-        wrong &= ids != ignored
-    for place in np.argwhere(wrong):
-        place = tuple(place.tolist())
+        place = tuple(np.argwhere(wrong)[0].tolist())
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
                          f"from 0 to {limit - 1}")
     return np.asarray(ids, dtype=np.int64, order="C")

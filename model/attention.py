@@ -43,12 +43,12 @@ def attention(query: Tensor, key: Tensor, value: Tensor,
     return dropped @ value, weights
 
 
-def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.ndarray:
-    """Return a (T, S) mask: 0 where query t may attend to key s <= t, -inf where s > t.
+def causal_mask(T: int, dtype: type = np.float32) -> np.ndarray:
+    """Return a (T, T) mask: 0 where query t may attend to key s <= t, -inf where s > t.
 
     It is for the plain formula.  Training makes no mask: the kernel compares indices.
     """
-    hidden = np.full((T, T if S is None else S), -math.inf, dtype)
+    hidden = np.full((T, T), -math.inf, dtype)
     return np.triu(hidden, k=1)
 
 
@@ -84,7 +84,6 @@ class MultiHeadAttention(Module):
 
     Source: Vaswani et al. 2017, section 3.2.2.
     """
-    causal = True
 
     def __init__(self, d_in: int, d_out: int, num_heads: int,
                  dropout: float = 0.0,
@@ -109,7 +108,8 @@ class MultiHeadAttention(Module):
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
         qkv = self.project(x)                                               # (..., T, W)
-        mixed = mg.self_attention(qkv, self.heads, self.kv_heads, self.dropout, self.causal, rng)
+        mixed = mg.self_attention(qkv, self.heads, self.kv_heads, self.dropout,
+                                  is_causal=True, rng=rng)
         return self.out(mixed)                                              # (..., T, d_out)
 
     def project(self, x: Tensor) -> Tensor:
@@ -131,10 +131,8 @@ class MultiHeadAttention(Module):
         _, weights = attention(query, key, value, self.mask(x))
         return weights.data
 
-    def mask(self, x: Tensor) -> np.ndarray | None:
+    def mask(self, x: Tensor) -> np.ndarray:
         """Return what is added to the scores of each head, (T, T)."""
-        if not self.causal:
-            return None
         return causal_mask(x.shape[-2], dtype=x.dtype)
 
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,10 +3,12 @@ from dataclasses import MISSING, dataclass, fields, replace
 
 import numpy as np
 
-from minigrad.ops import ACTIVATIONS, NORM_EPS, ROTARY_BASE
+from minigrad import formulas
+from minigrad.ops import NORM_EPS, ROTARY_BASE
 from model.command import flag, problems, problems_of_heads
 
 POSITIONS = ("learned", "sinusoidal", "rotary")
+ACTIVATIONS = (*formulas.ACTIVATIONS, "swiglu")
 NORMS = ("layer", "rms", "rms_gain")
 TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
 

@@ -13,14 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import formulas
-from minigrad.formulas import GELU, RELU2
 from minigrad.kernels.compiler.compiling import (A3, C1, C3, dense, kernel, stands_in_for,
                                                  threads_for, writable)
 from minigrad.kernels.compiler.lanes import part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, micro_kernel, transpose_square
-from minigrad.kernels.elementwise import activate, multiply_by_slope
+from minigrad.kernels.elementwise import GELU, RELU2, activate, multiply_by_slope
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache

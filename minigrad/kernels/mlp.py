@@ -4,25 +4,26 @@ while it is still in the cache, by `finish_row` in matmul.py.
 import numpy as np
 
 from minigrad import formulas
-from minigrad.formulas import RELU2, column_sum, rows
+from minigrad.formulas import ACTIVATIONS, column_sum, rows
 from minigrad.kernels.compiler.compiling import stands_in_for
 from minigrad.kernels.matmul import product
 
 
 @stands_in_for(formulas.mlp)
 def mlp(x, up, up_bias, down, down_bias, activation):
-    if activation == RELU2:
-        hidden = kept = product(x, up.T, up_bias, activation=activation)        # (..., F)
+    number = ACTIVATIONS.index(activation)
+    if activation == "relu2":
+        hidden = kept = product(x, up.T, up_bias, activation=number)            # (..., F)
     else:
         hidden = np.empty((*x.shape[:-1], len(up)), x.dtype)
-        kept = product(x, up.T, up_bias, activated=hidden, activation=activation)
+        kept = product(x, up.T, up_bias, activated=hidden, activation=number)
     return product(hidden, down.T, down_bias), kept
 
 
 @stands_in_for(formulas.mlp_vjp)
 def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
-    hidden = kept if activation == RELU2 else np.empty_like(kept)
-    dh = product(g, down, slope_at=kept, activated=hidden, activation=activation)
+    hidden = kept if activation == "relu2" else np.empty_like(kept)
+    dh = product(g, down, slope_at=kept, activated=hidden, activation=ACTIVATIONS.index(activation))
     dup = product(rows(dh).T, rows(x))
     ddown = product(rows(g).T, rows(hidden))
     dup_bias = None if up_bias is None else column_sum(dh)

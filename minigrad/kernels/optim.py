@@ -77,7 +77,13 @@ def sum_of_squares(xs):
 def _in_first_lanes(x):
     """Whether each row begins in the first lane of a sum: rows that are all zero can be left out
     then."""
-    return x.length > 0 and x.length % (2 * LANES) == 0 and PIECE % x.length == 0
+    length = row_length(x)
+    return length > 0 and length % (2 * LANES) == 0 and PIECE % length == 0
+
+
+def row_length(x: Rows) -> int:
+    """Return how many numbers a row of a table has."""
+    return math.prod(x.shape[1:])
 
 
 def sizes_of(xs: list) -> tuple[tuple[int, ...], np.dtype]:
@@ -96,7 +102,7 @@ def given_rows(xs: list, sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
             raise _other(x, size, dtype)
         else:
             places = address(x.places, len(x.places))
-            found.append((address(x.values, x.values.size, dtype), places, x.length))
+            found.append((address(x.values, x.values.size, dtype), places, row_length(x)))
     return np.array(found, np.int64)
 
 

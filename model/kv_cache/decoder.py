@@ -8,7 +8,6 @@ import warnings
 
 import numpy as np
 
-from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.compiler.tiles import TILE_BYTES
 from minigrad.kernels.decoding import Cache, Options, Weights, decode, empty_panels, pack
@@ -18,6 +17,7 @@ from minigrad.packed import PackedTensor
 from minigrad.words import any_of
 from model.attention import MultiHeadAttention
 from model.command import unknown_options
+from model.config import ACTIVATIONS
 from model.kv_cache import OPTIONS
 from model.transformer import Transformer
 

@@ -97,7 +97,7 @@ RAGGED = [
         rms_norm [2,3,33] [33] eps=1e-3
         rms_norm [300,65] [65] eps=1e-3
         rotary [3,5,20] 3 4
-        rotary [2,2,70,48] 6
+        rotary [2,2,70,48] 6 8
         rotary [5,90,300] 5 40
         cross_entropy [1,1] i[0]
     """),

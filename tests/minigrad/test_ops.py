@@ -213,15 +213,15 @@ CALLS = """
     self_attention [2,30,20] 6 2 is_causal=True dropout_p=0.3 rng=rng
     self_attention [0,5,16] 4 2
     self_attention [5,24] 6 3
-    rotary [2,5,12] 3
+    rotary [2,5,12] 3 4
     rotary [2,3,5,11] 2 4
-    rotary [70,2] 1 base=10.0
-    rotary [2,0,4] 2
-    qk_norm [2,5,12] 4
+    rotary [70,2] 1 2 base=10.0
+    rotary [2,0,4] 2 2
+    qk_norm [2,5,12] 4 3
     qk_norm [2,3,5,11] 2 4 base=1e4
-    qk_norm [70,2] 1 base=10.0 eps=0.1
-    qk_norm [2,0,4] 2
-    qk_norm [3,5] 5
+    qk_norm [70,2] 1 2 base=10.0 eps=0.1
+    qk_norm [2,0,4] 2 2
+    qk_norm [3,5] 5 1
 """
 ZERO_AND_OTHERS = np.array([0.0, 1.0, -2.0])
 INDICES = [
@@ -597,8 +597,8 @@ WRONG = {
         layer_norm [2,3] [4] | each name of one size; shapes are [2, 3], [4], None
         layer_norm [2,3] None [4] | shapes are [2, 3], None, [4]
         rms_norm [] | x (..., C), weight (C), bias (C), each
-        rotary [3] 1 | x (..., T, W), each name of one size; shapes are [3]
-        qk_norm [3] 1 | x (..., T, W), each name of one size; shapes are [3]
+        rotary [3] 1 2 | x (..., T, W), each name of one size; shapes are [3]
+        qk_norm [3] 1 2 | x (..., T, W), each name of one size; shapes are [3]
         self_attention [3] 1 | qkv (..., T, C), each
         scaled_dot_product_attention [3] [2,3] [2,3] | query (..., T, D), key (..., S, D), value
         scaled_dot_product_attention [2,3] [3] [2,3] | shapes are [2, 3], [3], [2, 3]
@@ -621,18 +621,16 @@ WRONG = {
         self_attention [2,12] 2 0 | evenly among 0 of keys
         self_attention [2,12] 2 -2 | evenly among -2 of keys
         self_attention [2,0] 2 | 0 channels do not split evenly
-        rotary [2,10] 0 | 10 channels do not hold 0 heads of
-        rotary [2,10] -2 | 10 channels do not hold -2 heads of
+        rotary [2,10] 0 4 | 10 channels do not hold 0 heads of 4
         rotary [2,10] -2 -2 | 10 channels do not hold -2 heads of -2
         rotary [2,10] 2 -2 | 10 channels do not hold 2 heads of -2
-        rotary [2,10] 3 | 10 channels do not hold 3 heads of 3
         rotary [2,10] 3 4 | 10 channels do not hold 3 heads of 4
-        rotary [2,10] 2 | turned in pairs, by a base above 0; a head has 5
-        rotary [2,10] 1 base=0.0 | 10 channels, and the base is 0.0
-        rotary [2,10] 1 base=-1.0 | 10 channels, and the base is -1.0
-        qk_norm [2,10] 0 | 10 channels do not hold 0 heads
-        qk_norm [2,10] 3 | 10 channels do not hold 3 heads of 3
-        qk_norm [2,10] 2 base=10.0 | in pairs, by a base above 0; a head has 5
+        rotary [2,10] 2 5 | turned in pairs, by a base above 0; a head has 5
+        rotary [2,10] 1 10 base=0.0 | 10 channels, and the base is 0.0
+        rotary [2,10] 1 10 base=-1.0 | 10 channels, and the base is -1.0
+        qk_norm [2,10] 0 4 | 10 channels do not hold 0 heads
+        qk_norm [2,10] 3 4 | 10 channels do not hold 3 heads of 4
+        qk_norm [2,10] 2 5 base=10.0 | in pairs, by a base above 0; a head has 5
         mlp [2,3] [5,4] None [3,5] None | x (..., C), up (F, C), up_bias (F), down (P, F), down_bi
         mlp [2,3] [5,3] [4] [3,5] None | shapes are [2, 3], [5, 3], [4], [3, 5], None
         mlp [2,3] [5,3] None [5,3] None | shapes are [2, 3], [5, 3], None, [5, 3], None
@@ -666,7 +664,7 @@ WRONG_CALLS = [(kind, *read(line.split("|")[0]), line.split("| ")[1])
 ZERO, HUGE = np.array(0), np.array([1, 1 << 63], np.uint64)
 WRONG_CALLS += [
     (ValueError, "cross_entropy", [np.ones(()), ZERO], {}, "logits (..., V), targets (...), each"),
-    (ValueError, "rotary", [np.ones((2, 10)), 1], {"base": math.nan}, "and the base is nan"),
+    (ValueError, "rotary", [np.ones((2, 10)), 1, 10], {"base": math.nan}, "and the base is nan"),
     (ValueError, "embedding_bag", [ZERO, np.ones((5, 3))], {}, "ids (..., n), weight (V, C), each"),
     (IndexError, "embedding", [HUGE, np.ones((5, 3))], {}, f"id {1 << 63} at (1,)")]
 

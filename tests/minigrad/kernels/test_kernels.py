@@ -12,7 +12,7 @@ import pytest
 
 from minigrad import compiled, formulas, random
 from minigrad.gradients import Rows
-from minigrad.formulas import GELU, GELU_TANH, RELU2, Drop, How
+from minigrad.formulas import ACTIVATIONS, Drop, How
 from minigrad.kernels import matmul
 from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
@@ -251,7 +251,7 @@ def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
 
 
 @compiled_only
-@pytest.mark.parametrize("activation", [GELU, RELU2, GELU_TANH])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_nan_passes_through_the_activations(activation):
     nan = np.full((1, 1), np.nan, np.float32)
     one = np.ones((1, 1), np.float32)

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from minigrad import random
-from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.packed import BLOCKS, PackedTensor
 from model import Transformer, TransformerConfig
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
 from model.generation import Reader, window_start
-from model.config import POSITIONS
+from model.config import ACTIVATIONS, POSITIONS
 from tests import kit, plain
 from tests.kit import WiderConfig, packed_copy, refusal
 from tests.pairwise import pairwise
