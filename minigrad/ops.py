@@ -130,7 +130,8 @@ def sum(x: Array, axis: Axes = None, keepdims: bool = False):
 @op
 def mean(x: Array, axis: Axes = None, keepdims: bool = False):
     """Mean over some axes, over all by default.  Back:  dx = g / n, for each of the n elements."""
-    shape, value = x.shape, x.mean(axis=axis, keepdims=keepdims)
+    shape = x.shape
+    value = x.mean(axis=axis, keepdims=keepdims)
     share = value.size / x.size if x.size else 0.0
     return value, (lambda g: np.broadcast_to(_expanded(g * share, axis, keepdims), shape),)
 

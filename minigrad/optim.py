@@ -13,8 +13,6 @@ from minigrad import formulas
 from minigrad.core import Tensor, timed
 from minigrad.gradients import Rows
 
-NUMBER = float, int, Real      # the first two are told faster
-
 
 class Optimizer:
     """The base of optimisers: parameters in groups with their own settings, as in PyTorch.
@@ -71,9 +69,10 @@ class Optimizer:
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
         """Yield its state: (kind, parameter, array)."""
-        for kind in self.STATE:
-            for p, array in zip(self._parameters(), getattr(self, kind)):
-                yield kind, p, array
+        for part in self.parts:
+            for kind in part.STATE:
+                for p, array in zip(part._parameters(), getattr(part, kind)):
+                    yield kind, p, array
 
     def zero_grad(self) -> None:
         """Set all gradients to None."""
@@ -85,11 +84,11 @@ def check_settings(group: dict[str, Any]) -> None:
     """Raise a ValueError unless the settings of a group are numbers of which a step can be made."""
     for name in ("lr", "momentum", "eps", "weight_decay"):
         value = group.get(name, 0)
-        if not (isinstance(value, NUMBER) and 0 <= value < math.inf):
+        if not (isinstance(value, Real) and 0 <= value < math.inf):
             raise ValueError(f"{name} is a finite number of at least 0, not {value!r}")
     betas = group.get("betas", (0, 0))
     if not (isinstance(betas, (tuple, list)) and len(betas) == 2
-            and all(isinstance(beta, NUMBER) and 0 <= beta < 1 for beta in betas)):
+            and all(isinstance(beta, Real) and 0 <= beta < 1 for beta in betas)):
         raise ValueError(f"betas are two numbers of at least 0 and below 1, not {betas!r}")
 
 
@@ -247,10 +246,6 @@ class Optimizers(Optimizer):
         self.parts = list(parts)
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 
-    def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
-        for part in self.parts:
-            yield from part.state()
-
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         for part in self.parts:
@@ -304,5 +299,4 @@ def linear_decay(progress: float, decay_share: float = 1.0) -> float:
     Source: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
     Durations", section 3 (a trapezoid).
     """
-    left = max(0.0, 1 - progress)
-    return min(1.0, left / decay_share)
+    return min(1.0, max(0.0, 1 - progress) / decay_share)

@@ -13,7 +13,8 @@ ROOMS = {"CausalAttention": "variants.heads", "CrossAttention": "variants.heads"
          "SelfAttention": "variants.heads", "StackedHeads": "variants.heads",
          "ColumnAttention": "variants.forms", "IterativeAttention": "variants.forms",
          "LowRankValueAttention": "variants.forms", "WeightlessAttention": "variants.forms",
-         "EncoderDecoder": "reverse.encoder_decoder", "TokenTokenizer": "convert.tokens"}
+         "EncoderDecoder": "reverse.encoder_decoder",
+         "EncoderDecoderConfig": "reverse.encoder_decoder", "TokenTokenizer": "convert.tokens"}
 __all__ = ["CharTokenizer", "CheckpointError", "MultiHeadAttention", "Transformer",
            "TransformerConfig", "UnknownCharacterError", "generate", "load_checkpoint",
            "save_checkpoint", *ROOMS]

@@ -222,7 +222,8 @@ def _checked(arrays, finite, kinds):
         raise OtherKind(shown(kind))
     config = known[kind].Config(**config)
     weights = _below("model/", like)
-    model = known[kind].empty(config, len(weights))
+    config.check_claim(len(weights))
+    model = known[kind](config, dtype=None)
     check_state({name: p.shape for name, p in model.named_parameters()}, weights)
     dtypes = {a.dtype for a in weights.values()}
     if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):

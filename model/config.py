@@ -78,6 +78,12 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
 
     kind = None         # in a checkpoint; an EncoderDecoder's has a name
 
+    def check_claim(self, weights: int) -> None:
+        """Refuse a file that claims more layers than its number of weights can fill, before a model
+        of them is built."""
+        if self.n_layer > weights:
+            raise ValueError(f"it claims {self.n_layer} layers, and holds {weights} weights")
+
     @property
     def kv_heads(self) -> int:
         """The number of heads of keys and values, G."""

@@ -63,7 +63,7 @@ class Transformer(Module):
     ----------
     seed : the seed of the initial weights.
     dtype : np.float32 to train, np.float64 to check gradients; None for parameters that have shapes
-        and no memory.
+        and no memory, until `load_state_dict` assigns them the arrays of a file.
     """
     Config = TransformerConfig
 
@@ -83,14 +83,6 @@ class Transformer(Module):
         self.norm = norm(c, dtype)
         if not c.tied:
             self.lm_head = Linear(C, V, False, rng, dtype=dtype)
-
-    @classmethod
-    def empty(cls, config: TransformerConfig, weights: float = math.inf) -> "Transformer":
-        """Return a model of parameters that have shapes and no memory, for the weights of a file.
-        Refuse to build more layers than so many weights can fill."""
-        if config.n_layer > weights:
-            raise ValueError(f"it claims {config.n_layer} layers, and holds {weights} weights")
-        return cls(config, dtype=None)
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
@@ -133,20 +125,6 @@ class Transformer(Module):
         """Return the positions that are added to the embeddings of T characters, (T, C)."""
         table = SINUSOID_SIZE * sinusoids(T, self.config.n_embd)
         return table.astype(self.token_embedding.weight.dtype)
-
-    def attention_maps(self, ids: np.ndarray) -> np.ndarray:
-        """Return the weight of each query (row) on each key (column), in every head of every layer:
-        (B, T) or (T,) integers -> (L, B, H, T, T) or (L, H, T, T); rows sum to 1.
-
-        They are computed by the plain formula, `model.attention.attention`.
-        """
-        maps = []
-        with mg.no_grad():
-            x = self.embed(ids)
-            for block in self.blocks:
-                maps.append(block.attention.weights(block.norm1(x)))
-                x = block(x)
-        return np.stack(maps)
 
 
 def loss_of(model: Transformer, ids: np.ndarray, targets: np.ndarray, rng: Rng = None) -> Tensor:

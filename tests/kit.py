@@ -60,7 +60,7 @@ def blocks(kind, P, count, seed=0):
 def packed_copy(model, kinds, seed=0):
     """Pack random numbers into the matrices of a model, by turns in blocks of these kinds where
     they fit; return a model of their float32 numbers."""
-    floats = Transformer.empty(model.config)
+    floats = Transformer(model.config, dtype=None)
     pairs = zip(model.parameters(), floats.parameters())
     for n, (p, other) in enumerate(pairs):
         kind, array = kinds[n % len(kinds)], p.data

@@ -39,7 +39,7 @@ READING_PATH = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.
                 "model/transformer.py", "minigrad/optim.py", "train.py")
 # Tokens of code at most, and tokens a line.  Comments and docstrings are free, and packing a line
 # wins nothing.
-BUDGET = {"reading path": (16_010, 9.9), "product": (140_600, 9.95), "tests": (231_350, 11.6)}
+BUDGET = {"reading path": (15_500, 9.9), "product": (140_600, 9.95), "tests": (231_350, 11.6)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 MOST_FILES = 15         # of a folder
@@ -201,7 +201,7 @@ def test_size_counts_tokens_without_comments_and_docstrings(tmp_path):
 
 
 def test_all_keep_within_their_budgets():
-    paths = {"reading path": [file for pattern in READING_PATH for file in ROOT.glob(pattern)],
+    paths = {"reading path": [ROOT / file for file in READING_PATH],
              "product": FILES.values(), "tests": (ROOT / "tests").rglob("*.py")}
     for what, (most, dense) in BUDGET.items():
         tokens, lines = size(paths[what])

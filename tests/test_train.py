@@ -9,8 +9,9 @@ import sys
 import pytest
 
 import data
+import minigrad as mg
 import train
-from model import Transformer, load_checkpoint
+from model import load_checkpoint
 from model.command import Parser
 from model.convert.tokens import TokenTokenizer
 from model.folder import Folder
@@ -153,11 +154,10 @@ def test_a_run_whose_reader_has_ended_says_on_standard_error_how_to_resume(small
 
 
 def test_a_model_that_sees_the_future_is_refused(small_text, tmp_path, capsys, monkeypatch):
-    def leaky(config, seed):
-        model = Transformer(config, seed)
-        model.blocks[0].attention.causal = False
-        return model
-    monkeypatch.setattr(train, "Transformer", leaky)
+    def leaky(qkv, *settings, is_causal, rng):
+        return causal(qkv, *settings, rng=rng)
+    causal = mg.self_attention
+    monkeypatch.setattr(mg, "self_attention", leaky)
     line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY)
     assert "the model sees the future: the logits at position 0 changed" in line
     assert not (tmp_path / "out").exists()

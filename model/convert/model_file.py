@@ -84,7 +84,8 @@ def shapes_of(config: TransformerConfig, tensors: float = math.inf) -> dict[str,
     """Return the names and shapes of a model's parameters, in its order, without memory for them.
     Refuse a configuration that so many tensors of a file cannot bear out."""
     with explain("its configuration is not that of its weights"):
-        return {name: p.shape for name, p in Transformer.empty(config, tensors).named_parameters()}
+        config.check_claim(tensors)
+        return {name: p.shape for name, p in Transformer(config, dtype=None).named_parameters()}
 
 
 def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],

@@ -30,7 +30,7 @@ def read(model: Transformer, ids: np.ndarray) -> list[Window]:
         part = ids[start:start + block]
         stream = watch(model, part)
         windows.append(Window(start, part, block - step if start else 0, lens(model, stream[-1]),
-                              model.attention_maps(part), stream))
+                              attention_maps(model, part), stream))
     return windows
 
 
@@ -42,6 +42,21 @@ def watch(model: Transformer, ids: np.ndarray) -> np.ndarray:
         for block in model.blocks:
             stream.append(block(stream[-1]))
     return np.stack([x.data for x in stream])
+
+
+def attention_maps(model: Transformer, ids: np.ndarray) -> np.ndarray:
+    """Return the weight of each query (row) on each key (column), in every head of every layer:
+    (B, T) or (T,) integers -> (L, B, H, T, T) or (L, H, T, T); rows sum to 1.
+
+    They are computed by the plain formula, `model.attention.attention`.
+    """
+    maps = []
+    with mg.no_grad():
+        x = model.embed(ids)
+        for block in model.blocks:
+            maps.append(block.attention.weights(block.norm1(x)))
+            x = block(x)
+    return np.stack(maps)
 
 
 def lens(model: Transformer, stream: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ def rounded(model: Transformer) -> Transformer:
             if weight.ndim == 2:
                 whole, scales = quantized(weight)
                 weights[name] = whole * scales[:, None]
-    found = Transformer.empty(model.config)
+    found = Transformer(model.config, dtype=None)
     found.load_state_dict(weights, assign=True)
     return found
 

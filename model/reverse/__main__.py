@@ -144,8 +144,9 @@ def bytes_of(s: Settings) -> int:
 
 def new_model(s: Settings) -> EncoderDecoder:
     """Return an untrained model with these settings."""
-    return EncoderDecoder(VOCABULARY.vocab_size, s.block_size + 1, s.n_layer, s.n_head, s.n_embd,
-                          s.dropout, s.bias, seed=s.seed)
+    config = EncoderDecoderConfig(VOCABULARY.vocab_size, s.block_size + 1, s.n_layer, s.n_head,
+                                  s.n_embd, s.dropout, s.bias)
+    return EncoderDecoder(config, s.seed)
 
 
 def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:

@@ -6,7 +6,7 @@ sequences and is the output's weights (section 3.4).
 Shapes: B batch, S source, T target, C = n_embd channels, H heads, V = vocab_size.
 """
 import math
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import MISSING, dataclass
 
 import numpy as np
 
@@ -38,6 +38,13 @@ class EncoderDecoderConfig:
     def __post_init__(self) -> None:
         if found := problems(self) or problems_of_heads(self.n_embd, self.n_head):
             raise ValueError(found[0])
+
+    def check_claim(self, weights: int) -> None:
+        """Refuse a file that claims more heads than its number of weights can fill, before a model
+        of them is built."""
+        if self.n_layer * self.n_head > weights:
+            raise ValueError(f"it claims {self.n_layer} layers of {self.n_head} heads, and holds "
+                             f"{weights} weights")
 
     @property
     def std_out(self) -> float:
@@ -102,14 +109,14 @@ class EncoderDecoder(Module):
     Sources are padded at the end with PAD to the length of the batch; padding is never attended to.
     A target begins with BEGIN and ends with END; earlier positions never see the PAD after that.
 
-    Sizes and options are those of an EncoderDecoderConfig, in its order or by its names.  With the
-    dtype None, parameters have shapes and no memory.
+    With the dtype None, parameters have shapes and no memory.
     """
     Config = EncoderDecoderConfig
 
-    def __init__(self, *sizes: int, seed: int = 0, dtype: type = np.float32, **options) -> None:
+    def __init__(self, config: EncoderDecoderConfig, seed: int = 0, dtype: type = np.float32
+                 ) -> None:
         rng = generator(seed, "weights")
-        self.config = c = EncoderDecoderConfig(*sizes, **options)
+        self.config = c = config
         self.token_embedding = Embedding(c.vocab_size, c.n_embd, rng, dtype)
         self.position_embedding = Embedding(c.block_size, c.n_embd, rng, dtype)
         self.dropout = Dropout(c.dropout)
@@ -117,15 +124,6 @@ class EncoderDecoder(Module):
         self.memory_norm = LayerNorm(c.n_embd, c.bias, dtype)
         self.decoder = [DecoderBlock(c, rng, dtype) for _ in range(c.n_layer)]
         self.norm = LayerNorm(c.n_embd, c.bias, dtype)
-
-    @classmethod
-    def empty(cls, config: EncoderDecoderConfig, weights: float = math.inf) -> "EncoderDecoder":
-        """Return a model of parameters that have shapes and no memory, for the weights of a file.
-        Refuse to build more heads than so many weights can fill."""
-        if config.n_layer * config.n_head > weights:
-            raise ValueError(f"it claims {config.n_layer} layers of {config.n_head} heads, and "
-                             f"holds {weights} weights")
-        return cls(**asdict(config), dtype=None)
 
     def __call__(self, source: np.ndarray, target: np.ndarray, rng: Rng = None) -> Tensor:
         """Dropout is applied if and only if `rng` is given."""

@@ -15,8 +15,9 @@ import pytest
 import minigrad as mg
 from data.files import write_arrays
 from minigrad.packed import BLOCKS, PackedTensor
-from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
-                   checkpoint, generate, load_checkpoint, save_checkpoint)
+from model import (CharTokenizer, CheckpointError, EncoderDecoder, EncoderDecoderConfig,
+                   Transformer, TransformerConfig, checkpoint, generate, load_checkpoint,
+                   save_checkpoint)
 from model.checkpoint import load_arrays, load_last, restore_optimizer, save_arrays
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
@@ -103,7 +104,7 @@ def record():
      record()),
     (Transformer(TransformerConfig(np.int64(V), np.int32(4), 1, 1, np.int64(4), np.float32(0.25))),
      TOKENIZER, {"iteration": 7}),
-    (EncoderDecoder(V, 6, 1, 2, 8, 0.1, True, seed=1), TOKENIZER,
+    (EncoderDecoder(EncoderDecoderConfig(V, 6, 1, 2, 8, 0.1, True), seed=1), TOKENIZER,
      {"settings": {"task": "sort"}, "right": 3, "judged": 4})], ids=[
          "usual", "float64, vocabulary in any order, record", "NumPy's numbers", "encoder-decoder"])
 def test_all_of_a_checkpoint_comes_back_bit_for_bit(path, model, tokenizer, training):
@@ -394,7 +395,7 @@ def test_an_array_that_does_not_fit_is_named(saved, name, a, says):
         {"n_layer": 10 ** 12}, {"n_head": 10 ** 9, "n_embd": 10 ** 9}, {"n_embd": 0},
         {"n_head": 3}, {"vocab_size": 10 ** 9}, {"n_layer": "1"}, {"kind": "encoder"})]], ids=str)
 def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, position, change):
-    model = (EncoderDecoder(V, 6, 1, 2, 8) if position == "reverse" else
+    model = (EncoderDecoder(EncoderDecoderConfig(V, 6, 1, 2, 8)) if position == "reverse" else
              Transformer(replace(CONFIG, position=position)))
     save_checkpoint(path, model, TOKENIZER)
     config = json.loads(str(arrays(path)["config"])) | change

@@ -9,7 +9,8 @@ import signal
 import numpy as np
 import pytest
 
-from model import CharTokenizer, EncoderDecoder, Transformer, TransformerConfig, save_checkpoint
+from model import (CharTokenizer, EncoderDecoder, EncoderDecoderConfig, Transformer,
+                   TransformerConfig, save_checkpoint)
 from model.command import Interrupts
 from model.convert import __main__ as convert
 from model.convert import checkpoint, hugging_face, safetensors
@@ -130,7 +131,7 @@ def test_a_file_is_known_by_its_first_bytes_and_a_folder_filled(here, monkeypatc
 @pytest.mark.parametrize("model, says", [
     (Transformer(TransformerConfig(7, 5, 1, 2, 4, ngrams=2)), "train a model with --ngrams 1, or"),
     (Transformer(CONFIG, dtype=np.float64), "has weights of float64, and models are exchanged in"),
-    (EncoderDecoder(7, 6, 2, 1, 4), "holds an encoder-decoder")])
+    (EncoderDecoder(EncoderDecoderConfig(7, 6, 2, 1, 4)), "holds an encoder-decoder")])
 def test_what_cannot_be_expressed_is_refused(here, capsys, model, says):
     save_checkpoint("other/ckpt.npz", model, TOKENIZER)
     assert says in refusal(capsys, "other", "hf")

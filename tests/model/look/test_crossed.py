@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from checking import random_weights
-from model import EncoderDecoder, save_checkpoint
+from model import EncoderDecoder, EncoderDecoderConfig, save_checkpoint
 from model.reverse.encoder_decoder import BEGIN, END
 from model.look.__main__ import main
 from model.look.crossed import html
@@ -17,7 +17,8 @@ TEXT = "hello"
 
 def model_of(scale=0.3, block_size=7):
     """A model with weights at which it writes something, and not always the same."""
-    return random_weights(EncoderDecoder(VOCABULARY.vocab_size, block_size, 2, 3, 12), scale)
+    config = EncoderDecoderConfig(VOCABULARY.vocab_size, block_size, 2, 3, 12)
+    return random_weights(EncoderDecoder(config), scale)
 
 
 def checkpoint(model, **training):

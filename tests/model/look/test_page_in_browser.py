@@ -8,7 +8,7 @@ import pytest
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, load_checkpoint
 from model.look.page import gather, html, shown
-from model.look.reading import read
+from model.look.reading import attention_maps, read
 from model.generation import window_start
 from model.score.text import text_losses
 from tests.browser import of, opened, prefer, resize
@@ -80,7 +80,7 @@ def test_maps_are_drawn_in_the_shades_of_their_weights(page, run):
     model, tokenizer, *_ = run[0]
     of(page, "goTo(5)")
     of(page, "(() => { for (const _ of job); })()")
-    maps = model.attention_maps(tokenizer.encode(TEXT)[:16])[0]
+    maps = attention_maps(model, tokenizer.encode(TEXT)[:16])[0]
     ramp = np.array(of(page, "blue"))
     assert ramp.shape == (256, 3) and (np.diff(ramp.sum(-1)) <= 0).all()    # darker and darker
     steps = np.rint(255 * np.sqrt(np.rint(1e4 * maps.astype(np.float64)) / 1e4)).astype(int)

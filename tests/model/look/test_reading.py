@@ -3,10 +3,12 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model import TransformerConfig
-from model.look.reading import lens, read, watch
+from model import Transformer, TransformerConfig
+from model.look.reading import attention_maps, lens, read, watch
 from model.generation import window_start
 from tests.kit import opinionated
+from tests.model import test_transformer
+from tests.model.test_transformer import IDS, OPTIONS, PARTS, SMALL, changed
 
 
 def enlarged(block_size=8, **options):
@@ -19,7 +21,7 @@ def test_every_character_is_predicted_once_and_from_the_window_of_sampling(block
     model, ids = enlarged(block), np.random.default_rng(N).integers(13, size=N)
     windows, predicted = read(model, ids), []
     for window in windows:
-        assert np.array_equal(window.maps, model.attention_maps(window.ids))
+        assert np.array_equal(window.maps, attention_maps(model, window.ids))
         for row in range(window.fresh, len(window.ids)):
             n = window.start + row + 1
             predicted.append(n)
@@ -44,3 +46,27 @@ def test_the_stream_ends_in_the_logits_of_the_model(options):
         assert np.allclose(stream[-1], model.states(ids).data, atol=1e-5)
         assert np.allclose(lens(model, stream)[-1], model(ids).data, atol=1e-5)
     assert not np.allclose(lens(model, stream)[0], lens(model, stream)[-1], atol=0.1)
+
+
+@pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
+def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
+    model = test_transformer.enlarged(Transformer(changed(**options), seed=1))
+    maps = attention_maps(model, IDS)
+    x = model.embed(IDS)
+    (B, T), H = IDS.shape, SMALL.n_head
+    assert maps.shape == (SMALL.n_layer, B, H, T, T)
+    assert maps.dtype == np.float32
+    for layer, block in zip(maps, model.blocks, strict=True):
+        G = options.get("n_kv_head") or H
+        qkv = block.attention.project(block.norm1(x)).data
+        values = qkv[..., -4 * G:].reshape(B, T, G, 4).swapaxes(1, 2)       # (B, G, T, D)
+        mixed = (layer @ np.repeat(values, H // G, axis=1)).swapaxes(1, 2).reshape(B, T, -1)
+        fused = mg.self_attention(qkv, H, G, is_causal=True).data
+        x = block(x)
+        assert np.allclose(mixed, fused, rtol=1e-5, atol=1e-6 * np.abs(fused).max())
+    assert maps[..., 2:, :].max() > 0.6                     # they say something
+    assert 0.1 < np.median(maps[..., -1, :].max(-1)) < 1
+    assert np.allclose(maps.sum(-1), 1, atol=1e-6)
+    assert not np.triu(maps, 1).any()
+    assert np.allclose(attention_maps(model, IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
+    assert np.array_equal(model.output(x).data, model(IDS).data)

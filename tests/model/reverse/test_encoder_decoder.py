@@ -6,7 +6,7 @@ import minigrad as mg
 from checking import Counting, check_gradients, close, frozen, random_weights
 from minigrad import Tensor
 from minigrad.watching import watch_ops
-from model import EncoderDecoder
+from model import EncoderDecoder, EncoderDecoderConfig
 from model.attention import attention, causal_mask
 from model.reverse.encoder_decoder import BEGIN, END, PAD
 from tests.kit import refusal
@@ -23,7 +23,7 @@ LENGTHS = 5, 3, 1
 
 def model_of(dtype=np.float64, dropout=0.0, bias=True):
     """Small, with weights at which attention is far from uniform."""
-    model = EncoderDecoder(V, 6, 2, H, C, dropout, bias, dtype=dtype)
+    model = EncoderDecoder(EncoderDecoderConfig(V, 6, 2, H, C, dropout, bias), dtype=dtype)
     norms = {path: p.data.copy() for path, p in model.named_parameters() if "norm" in path}
     random_weights(model, scale=0.5)
     for path, p in model.named_parameters():
@@ -116,7 +116,7 @@ def test_attention_maps_are_the_weights_that_the_layers_mix_values_with():
 def test_what_is_written_is_the_likeliest_token_each_time_and_ends_with_end():
     ends = 0
     for seed in range(8):
-        model = EncoderDecoder(4, 6, 1, 1, 8, seed=seed)
+        model = EncoderDecoder(EncoderDecoderConfig(4, 6, 1, 1, 8), seed)
         random_weights(model, scale=seed)
         written = model.write(SOURCE % 4)
         assert 1 <= written.shape[1] <= 6
@@ -136,4 +136,4 @@ def test_sequences_and_heads_that_the_model_cannot_take_are_refused():
         said = refusal(ValueError, model, source, target)
         assert "1 to block_size=6 tokens" in said and said.endswith(shape)
     assert "n_embd 8 does not split into n_head 3" in refusal(
-        ValueError, EncoderDecoder, V, 6, n_head=3, n_embd=8)
+        ValueError, EncoderDecoderConfig, V, 6, n_head=3, n_embd=8)
