@@ -9,9 +9,8 @@ import sys
 import pytest
 
 import data
-import minigrad as mg
 import train
-from model import load_checkpoint
+from model import load_checkpoint, transformer
 from model.command import Parser
 from model.convert.tokens import TokenTokenizer
 from model.folder import Folder
@@ -19,7 +18,8 @@ from model.processes import Ranks
 from model.scoring import evaluate
 from model.settings import MODERN, RECIPES, Settings
 from tests import plain
-from tests.kit import ROOT, TINY, in_a_terminal, refusal, refused, rows, run, run_of, written
+from tests.kit import (ROOT, TINY, LeakyAttention, in_a_terminal, refusal, refused, rows, run,
+                       run_of, written)
 from token_files import byte_level
 
 
@@ -154,10 +154,7 @@ def test_a_run_whose_reader_has_ended_says_on_standard_error_how_to_resume(small
 
 
 def test_a_model_that_sees_the_future_is_refused(small_text, tmp_path, capsys, monkeypatch):
-    def leaky(qkv, *settings, is_causal, rng):
-        return causal(qkv, *settings, rng=rng)
-    causal = mg.self_attention
-    monkeypatch.setattr(mg, "self_attention", leaky)
+    monkeypatch.setattr(transformer, "MultiHeadAttention", LeakyAttention)
     line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY)
     assert "the model sees the future: the logits at position 0 changed" in line
     assert not (tmp_path / "out").exists()

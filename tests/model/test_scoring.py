@@ -10,7 +10,7 @@ import data
 import minigrad as mg
 from data import IGNORE
 from minigrad import Tensor
-from model import Transformer, TransformerConfig
+from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.attention import attention, causal_mask
 from model.scoring import (LONG, SHORT, TOKENS, CausalityError, evaluate, ladder, prove_causality,
                            yardstick)
@@ -143,15 +143,13 @@ def test_the_right_model_passes_at_every_size(vocab_size, block_size, n_head, n_
                            dict(norm="rms_gain", activation="swiglu", n_inner=9, tied=False)],
     [np.float32, np.float64]))
 def test_with_any_option_the_right_model_alone_passes(position, n_kv_head, parts, dtype):
-    model = Transformer(TransformerConfig(V, 40, 2, H, 20, bias=True, position=position,
-                                          n_kv_head=n_kv_head, **parts), dtype=dtype)
-    for p in model.parameters():
-        p.data *= 10
+    model = kit.opinionated(TransformerConfig(V, 40, 2, H, 20, bias=True, position=position,
+                                              n_kv_head=n_kv_head, **parts), 10, dtype=dtype)
     prove_causality(model, V, 40)
     for block in model.blocks:
-        block.attention.causal = False
+        block.attention.__class__ = kit.LeakyAttention
         assert refusal(model, 40) == (0, 1)
-        block.attention.causal = True
+        block.attention.__class__ = MultiHeadAttention
 
 
 @pytest.mark.parametrize("n", [2, 3, T])

@@ -230,7 +230,7 @@ def test_embed_refuses_ids_that_the_model_cannot_take():
 
 
 @pytest.mark.parametrize("settings, says", [
-    *((dict([(name, value)]), f"{name} {says}")
+    *(({name: value}, f"{name} {says}")
       for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "n_kv_head",
                    "n_inner", "ngram_rows")
       for value, says in (
@@ -248,12 +248,12 @@ def test_embed_refuses_ids_that_the_model_cannot_take():
     (dict(position="alibi"), "position is learned, sinusoidal or rotary, not alibi"),
     (dict(norm="swish"), "norm is layer, rms or rms_gain, not swish"),
     (dict(activation="swish"), "activation is gelu, relu2, gelu_tanh or swiglu, not swish"),
-    *((dict([(name, 1)]), f"{name} takes True or False, not 1")
+    *(({name: 1}, f"{name} takes True or False, not 1")
       for name in ("bias", "qk_norm", "zero_init", "attention_bias", "mlp_bias", "tied")),
-    *((dict([(name, value)]), f"{name} is {says}, not {value}")
+    *(({name: value}, f"{name} is {says}, not {value}")
       for name in ("norm_eps", "rotary_base")
       for value, says in ((0.0, "above 0"), (math.nan, "above 0"), (math.inf, "a finite number"))),
-    *((dict([(name, p)]), f"{name} is at least 0 and below 1, not {p}")
+    *(({name: p}, f"{name} is at least 0 and below 1, not {p}")
       for name in ("dropout", "ngram_dropout") for p in (-0.1, 1.0, 1, math.nan, math.inf))],
     ids=str)
 def test_TransformerConfig_refuses_settings_without_a_meaning_by_name(settings, says):

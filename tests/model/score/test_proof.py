@@ -7,6 +7,7 @@ from minigrad import formulas
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.score import proof, text, windows
 from model.score.proof import Decoder, ProofError, encode, prove
+from tests.kit import LeakyAttention
 
 V = 11
 TOKENIZER = CharTokenizer("abcdefghijk")
@@ -50,7 +51,7 @@ def test_probabilities_that_do_not_sum_to_1_are_refused(model, monkeypatch):
 
 
 def test_attention_that_sees_the_future_is_refused(model):
-    model.blocks[0].attention.causal = False
+    model.blocks[0].attention.__class__ = LeakyAttention
     with pytest.raises(ProofError, match="the model sees the future"):
         prove(model, TOKENIZER, IDS, nats(model))
 
