@@ -16,18 +16,40 @@ SQUARES = r((3, 4, 4))                  # of queries, keys and values, too
 ROWS, OTHER_ROWS = r((2, 4, 6))
 GAIN = np.ones(6)
 SHIFT = np.zeros(6)
+TARGETS = np.array([0, -100, 2, 1])
+TURNS = np.cos(np.ones((5, 2))), np.sin(np.ones((5, 2)))
 CAUSAL = How(causal=True, scale=0.5)
 DROP = Drop(0.3, 5)
 
 
+def of(f, *args):
+    """A function that returns its value and wrong vjps, and the arguments that show it."""
+    return mg.op(register=False)(f), args
+
+
+def of_one(value, vjp, x=ROWS):
+    """The same of one argument; `vjp` gets it after g."""
+    return of(lambda x: (value(x), lambda g: [vjp(g, x)]), x)
+
+
+def of_the_same(vjp, x=ROWS):
+    """The same of x itself; `vjp` gets g."""
+    return of_one(lambda x: x * 1.0, lambda g, x: vjp(g), x)
+
+
+def of_two(value, vjp, x=ROWS, y=OTHER_ROWS):
+    """The same of two arguments."""
+    return of(lambda x, y: (value(x, y), lambda g: vjp(g, x, y)), x, y)
+
+
 def of_one_head(vjp):
-    """Attention of one head; `vjp` gets its arguments, g, the gradient of the scores, and the
+    """The same of attention; `vjp` gets its arguments, g, the gradient of the scores, and the
     weights."""
     def f(q, k, v):
         scale = 1 / math.sqrt(q.shape[1])
         P = formulas.softmax(q @ k.T * scale)
         return P @ v, lambda g: vjp(q, k, v, g, formulas.softmax_vjp(g @ v.T, P) * scale, P)
-    return f
+    return of(f, *SQUARES)
 
 
 def attended(on, back):
@@ -43,237 +65,149 @@ def with_keys_of_the_first_head_alone(q, k, v):
     return out, lambda g: (right(g)[0], first(g[:, :1])[1], right(g)[2])
 
 
-def normed(centred, vjp):
-    """A norm; `vjp` gets g, its arguments and its moments."""
+def normed(centred, vjp, *weight):
+    """The same of a norm; `vjp` gets g, its arguments and its moments."""
     def f(x, w=GAIN):
         y, moments = formulas.norm(x, w, SHIFT, 1e-5, centred)
         return y, lambda g: vjp(g, x, w, moments)
-    return f
+    return of(f, ROWS, *weight)
 
 
-# What is wrong -> the arguments that show it, and a function that returns its value and wrong vjps.
+def cross_entropy(x):
+    losses, slopes, _ = formulas.cross_entropy(x, TARGETS, -100)
+    return losses.sum() / 3, slopes
+
+
 WRONG = {
     # Products
-    "weight gradient transposed": (
-        SQUARES[:2],
-        lambda x, w: (
-            x @ w,
-            lambda g: (g @ w.T, (x.T @ g).T))),
-    "input gradient by the weight untransposed": (
-        SQUARES[:2],
-        lambda x, w: (
-            x @ w,
-            lambda g: (g @ w, x.T @ g))),
-    "dropped branch of a product, as if = stood where += must": (
-        SQUARES[:2],
-        lambda x, w: (
-            (x @ w) @ w,
-            lambda g: (g @ w.T @ w.T, (x @ w).T @ g))),
+    "weight gradient transposed": of_two(
+        np.matmul,
+        lambda g, x, w: (g @ w.T, (x.T @ g).T),
+        *SQUARES[:2]),
+    "input gradient by the weight untransposed": of_two(
+        np.matmul,
+        lambda g, x, w: (g @ w, x.T @ g),
+        *SQUARES[:2]),
+    "dropped branch of a product, as if = stood where += must": of_two(
+        lambda x, w: x @ w @ w,
+        lambda g, x, w: (g @ w.T @ w.T, (x @ w).T @ g),
+        *SQUARES[:2]),
     # Sums, shapes and places
-    "mean without its 1 / B": (
-        [r((5, 3))],
-        lambda x: (
-            x.mean(axis=0),
-            lambda g: [np.broadcast_to(g, x.shape)])),
-    "mean divided by the axis number": (
-        [r((2, 3))],
-        lambda x: (
-            x.mean(axis=1),
-            lambda g: [np.broadcast_to(g[:, None] / 1, x.shape)])),
-    "broadcast axis averaged instead of summed": (
-        [r((3, 1))],
-        lambda x: (
-            np.broadcast_to(x, (3, 4)),
-            lambda g: [g.mean(axis=1, keepdims=True)])),
-    "dropped branch of a residual": (
-        [r((3, 3))],
-        lambda x: (
-            x + np.tanh(x),
-            lambda g: [g])),
-    "transpose by the same axes, not the inverse": (
-        [r((3, 3, 3))],
-        lambda x: (
-            x.transpose(1, 2, 0),
-            lambda g: [g.transpose(1, 2, 0)])),
-    "concatenated parts exchanged": (
-        r((2, 2, 3)),
-        lambda x, y: (
-            np.concatenate([x, y]),
-            lambda g: (g[2:], g[:2]))),
-    "repeated rows set instead of added": (
-        [r((5, 3))],
-        lambda x: (
-            x[[1, 1, 4]],
-            lambda g: [np.stack([0 * g[0], g[1], 0 * g[0], 0 * g[0], g[2]])])),
-    "sign of the subtrahend lost": (
-        r((2, 3, 4)),
-        lambda x, y: (
-            x - y,
-            lambda g: (g, 1 * g))),
-    "divisor gradient without the square": (
-        [r((3, 4)), np.abs(r((3, 4))) + 1],
-        lambda x, y: (
-            x / y,
-            lambda g: (g / y, -g * x / y))),
+    "mean without its 1 / B": of_one(
+        lambda x: x.mean(axis=0),
+        lambda g, x: np.broadcast_to(g, x.shape)),
+    "mean divided by the axis number": of_one(
+        lambda x: x.mean(axis=1),
+        lambda g, x: np.broadcast_to(g[:, None] / 1, x.shape)),
+    "broadcast axis averaged instead of summed": of_one(
+        lambda x: np.broadcast_to(x, (3, 4)),
+        lambda g, x: g.mean(axis=1, keepdims=True),
+        r((3, 1))),
+    "dropped branch of a residual": of_one(
+        lambda x: x + np.tanh(x),
+        lambda g, x: g),
+    "transpose by the same axes, not the inverse": of_one(
+        lambda x: x.transpose(1, 2, 0),
+        lambda g, x: g.transpose(1, 2, 0),
+        r((3, 3, 3))),
+    "concatenated parts exchanged": of_two(
+        lambda x, y: np.concatenate([x, y]),
+        lambda g, x, y: (g[4:], g[:4])),
+    "repeated rows set instead of added": of_one(
+        lambda x: x[[1, 1, 4]],
+        lambda g, x: np.stack([0 * g[0], g[1], 0 * g[0], 0 * g[0], g[2]]),
+        r((5, 3))),
+    "sign of the subtrahend lost": of_two(
+        np.subtract,
+        lambda g, x, y: (g, 1 * g)),
+    "divisor gradient without the square": of_two(
+        np.divide,
+        lambda g, x, y: (g / y, -g * x / y),
+        ROWS,
+        np.abs(OTHER_ROWS) + 1),
     # Softmax and losses
-    "softmax without its mean term": (
-        [ROWS],
-        lambda x: (
-            formulas.softmax(x),
-            lambda g: [formulas.softmax(x) * g])),
-    "softmax with its diagonal only": (
-        [ROWS],
-        lambda x: (
-            formulas.softmax(x),
-            lambda g: [g * formulas.softmax(x) * (1 - formulas.softmax(x))])),
-    "log softmax without its sum": (
-        [ROWS],
-        lambda x: (
-            np.log(formulas.softmax(x)),
-            lambda g: [g - formulas.softmax(x)])),
-    "cross entropy averaged over ignored targets too": (
-        [r((4, 3))],
-        lambda x: (
-            formulas.cross_entropy(x, np.array([0, -100, 2, 1]), -100)[0].sum() / 3,
-            lambda g: [
-                formulas.cross_entropy(x, np.array([0, -100, 2, 1]), -100)[1] * float(g) / 4])),
-    "cross entropy without its one-hot": (
-        [r((3, 4))],
-        lambda x: (
-            formulas.cross_entropy(x, np.array([0, 2, 1]), -100)[0].mean(),
-            lambda g: [g * formulas.softmax(x) / 3])),
+    "softmax without its mean term": of_one(
+        formulas.softmax,
+        lambda g, x: formulas.softmax(x) * g),
+    "softmax with its diagonal only": of_one(
+        formulas.softmax,
+        lambda g, x: g * formulas.softmax(x) * (1 - formulas.softmax(x))),
+    "log softmax without its sum": of_one(
+        lambda x: np.log(formulas.softmax(x)),
+        lambda g, x: g - formulas.softmax(x)),
+    "cross entropy averaged over ignored targets too": of_one(
+        lambda x: cross_entropy(x)[0],
+        lambda g, x: cross_entropy(x)[1] * g / 4),
+    "cross entropy without its one-hot": of_one(
+        lambda x: cross_entropy(x)[0],
+        lambda g, x: g * formulas.softmax(x) / 3 * (TARGETS >= 0)[:, None]),
     # Activations and dropout
-    "gelu with its first term only": (
-        [ROWS],
-        lambda x: (
-            formulas.gelu(x, False),
-            lambda g: [g * formulas.gelu(x, False) / x])),
-    "gelu exact going on and by tanh going back": (
-        [ROWS / 9 - 2],
-        lambda x: (
-            formulas.gelu(x, False),
-            lambda g: [formulas.gelu_vjp(g, x, True)])),
-    "gate with the first term of its silu only": (
-        [ROWS, OTHER_ROWS],
-        lambda gate, up: (
-            formulas.swiglu(gate, up),
-            lambda g: (
-                g * up / (1 + np.exp(-gate)),
-                formulas.swiglu_vjp(g, gate, up)[1]))),
-    "product multiplied by its gate before the silu going back": (
-        [ROWS, OTHER_ROWS],
-        lambda gate, up: (
-            formulas.swiglu(gate, up),
-            lambda g: (
-                formulas.swiglu_vjp(g, gate, up)[0],
-                g * gate))),
-    "dropout scale forgotten going back": (
-        [ROWS],
-        lambda x: (
-            formulas.dropout(x, DROP),
-            lambda g: [np.where(formulas.dropout(x, DROP) != 0, g, 0)])),
-    "dropout mask forgotten going back": (
-        [ROWS],
-        lambda x: (
-            formulas.dropout(x, DROP),
-            lambda g: [g / 0.7])),
+    "gelu with its first term only": of_one(
+        lambda x: formulas.gelu(x, False),
+        lambda g, x: g * formulas.gelu(x, False) / x),
+    "gelu exact going on and by tanh going back": of_one(
+        lambda x: formulas.gelu(x, False),
+        lambda g, x: formulas.gelu_vjp(g, x, True),
+        ROWS / 9 - 2),
+    "gate with the first term of its silu only": of_two(
+        formulas.swiglu,
+        lambda g, gate, up: (g * up / (1 + np.exp(-gate)),
+                             formulas.swiglu_vjp(g, gate, up)[1])),
+    "product multiplied by its gate before the silu going back": of_two(
+        formulas.swiglu,
+        lambda g, gate, up: (formulas.swiglu_vjp(g, gate, up)[0], g * gate)),
+    "dropout scale forgotten going back": of_one(
+        lambda x: formulas.dropout(x, DROP),
+        lambda g, x: np.where(formulas.dropout(x, DROP) != 0, g, 0)),
+    "dropout mask forgotten going back": of_one(
+        lambda x: formulas.dropout(x, DROP),
+        lambda g, x: g / 0.7),
     # Norms
-    "layer norm without the gradient of the mean": (
-        [ROWS],
-        normed(
-            True,
-            lambda g, x, w, moments: [
-                formulas.norm_vjp(g, x, w, moments, True)[0] + g.mean(axis=1, keepdims=True)])),
-    "layer norm without the gradient of the variance": (
-        [ROWS],
-        normed(
-            True,
-            lambda g, x, w, moments: [
-                (g - g.mean(axis=1, keepdims=True)) * moments[:, 1:]])),
-    "norm gain forgotten going back": (
-        [ROWS, r(6)],
-        normed(
-            False,
-            lambda g, x, w, moments: (
-                formulas.norm_vjp(g, x, GAIN, moments, False)[0],
-                formulas.norm_vjp(g, x, w, moments, False)[1]))),
+    "layer norm without the gradient of the mean": normed(
+        True,
+        lambda g, x, w, moments: [
+            formulas.norm_vjp(g, x, w, moments, True)[0] + g.mean(axis=1, keepdims=True)]),
+    "layer norm without the gradient of the variance": normed(
+        True,
+        lambda g, x, w, moments: [(g - g.mean(axis=1, keepdims=True)) * moments[:, 1:]]),
+    "norm gain forgotten going back": normed(
+        False,
+        lambda g, x, w, moments: (formulas.norm_vjp(g, x, GAIN, moments, False)[0],
+                                  formulas.norm_vjp(g, x, w, moments, False)[1]),
+        r(6)),
     # Attention
-    "key gradient reshaped instead of transposed": (
-        SQUARES,
-        of_one_head(
-            lambda q, k, v, g, dS, P: (
-                dS @ k,
-                (q.T @ dS).reshape(k.shape),
-                P.T @ g))),
-    "query and key gradients exchanged": (
-        SQUARES,
-        of_one_head(
-            lambda q, k, v, g, dS, P: (
-                dS.T @ q,
-                dS @ k,
-                P.T @ g))),
-    "attention's scale missing going back": (
-        SQUARES,
-        of_one_head(
-            lambda q, k, v, g, dS, P: (
-                dS @ k * 2,
-                dS.T @ q * 2,
-                P.T @ g))),
-    "attention's weights untransposed for the values": (
-        SQUARES,
-        of_one_head(
-            lambda q, k, v, g, dS, P: (
-                dS @ k,
-                dS.T @ q,
-                P @ g))),
-    "shared keys with the gradient of one head alone": (
-        (r((1, 2, 5, 4)), *r((2, 1, 1, 5, 4))),
-        with_keys_of_the_first_head_alone),
-    "causal mask lost going back": (
-        r((3, 1, 1, 5, 4)),
-        attended(
-            CAUSAL,
-            CAUSAL._replace(causal=False))),
-    "attention's dropout drawn anew going back": (
-        r((3, 1, 1, 9, 4)),
-        attended(
-            CAUSAL._replace(drop=Drop(0.3, 1)),
-            CAUSAL._replace(drop=Drop(0.3, 2)))),
-    "attention's mask lost going back": (
-        r((3, 1, 2, 5, 4)),
-        attended(
-            CAUSAL._replace(mask=r((1, 2, 5, 5))),
-            CAUSAL)),
-    "positions not turned back": (
-        [r((5, 4))],
-        lambda x: (
-            formulas.rotate(x, *TURNS),
-            lambda g: [formulas.rotate(g, *TURNS)])),
+    "key gradient reshaped instead of transposed": of_one_head(
+        lambda q, k, v, g, dS, P: (dS @ k, (q.T @ dS).reshape(k.shape), P.T @ g)),
+    "query and key gradients exchanged": of_one_head(
+        lambda q, k, v, g, dS, P: (dS.T @ q, dS @ k, P.T @ g)),
+    "attention's scale missing going back": of_one_head(
+        lambda q, k, v, g, dS, P: (dS @ k * 2, dS.T @ q * 2, P.T @ g)),
+    "attention's weights untransposed for the values": of_one_head(
+        lambda q, k, v, g, dS, P: (dS @ k, dS.T @ q, P @ g)),
+    "shared keys with the gradient of one head alone": of(
+        with_keys_of_the_first_head_alone,
+        r((1, 2, 5, 4)),
+        *r((2, 1, 1, 5, 4))),
+    "causal mask lost going back": of(
+        attended(CAUSAL, CAUSAL._replace(causal=False)),
+        *r((3, 1, 1, 5, 4))),
+    "attention's dropout drawn anew going back": of(
+        attended(*(CAUSAL._replace(drop=Drop(0.3, seed)) for seed in (1, 2))),
+        *r((3, 1, 1, 9, 4))),
+    "attention's mask lost going back": of(
+        attended(CAUSAL._replace(mask=r((1, 2, 5, 5))), CAUSAL),
+        *r((3, 1, 2, 5, 4))),
+    "positions not turned back": of_one(
+        lambda x: formulas.rotate(x, *TURNS),
+        lambda g, x: formulas.rotate(g, *TURNS),
+        r((5, 4))),
     # Few numbers, or all of them
-    "one wrong element among 2500": (
-        [r((50, 50))],
-        lambda x: (
-            x * 1.0,
-            lambda g: [g * np.where(np.arange(2500).reshape(50, 50) == 853, 1.5, 1)])),
-    "a gradient of nan": (
-        [ROWS],
-        lambda x: (
-            x * 1.0,
-            lambda g: [g * np.nan])),
-    "no gradient at all": (
-        [ROWS],
-        lambda x: (
-            x * 1.0,
-            lambda g: [0 * g])),
-    "a gradient off by one percent": (
-        [ROWS],
-        lambda x: (
-            x * 1.0,
-            lambda g: [g * 1.01]))}
-TURNS = np.cos(np.ones((5, 2))), np.sin(np.ones((5, 2)))
-
-
-WRONG = {name: (mg.op(register=False)(f), args) for name, (args, f) in WRONG.items()}
+    "one wrong element among 2500": of_the_same(
+        lambda g: g * np.where(np.arange(2500).reshape(50, 50) == 853, 1.5, 1),
+        r((50, 50))),
+    "a gradient of nan": of_the_same(lambda g: g * np.nan),
+    "no gradient at all": of_the_same(lambda g: 0 * g),
+    "a gradient off by one percent": of_the_same(lambda g: g * 1.01)}
 CUT = {
     "a gradient cut by detach": (lambda x: x.detach() * x, [r(3)]),
     "a gradient cut by NumPy": (lambda x: Tensor(np.tanh(x.data)), [r(3)])}
