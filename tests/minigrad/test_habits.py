@@ -23,6 +23,7 @@ def x():
     (lambda x: x.shape[0], 2),
     (lambda x: len(x), 2),
     (lambda x: x.size, 6),
+    (lambda x: x.ndim, 2),
     (lambda x: sum(x), X.sum(0)),
     (lambda x: mg.stack(list(x)), X),
     (lambda x: [*x][1], X[1]),
