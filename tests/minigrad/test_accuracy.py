@@ -13,9 +13,8 @@ import pytest
 
 import minigrad as mg
 from minigrad import formulas
-from tests.kit import leaf, normal
+from tests.kit import both_types, leaf, normal
 
-FLOATS = [np.float32, np.float64]
 # Powers of ten that float32 holds, in steps that are no powers of two; and all of both signs.
 TENS = np.float32(10.0) ** np.arange(-30, 31, 2.5, dtype=np.float32)
 WIDE = np.concatenate([-TENS, [0.0], TENS]).astype(np.float32)
@@ -75,14 +74,6 @@ def tanh_slope(x):
     return s, near * s * back * 2 * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * near ** 2)
 
 
-def silu_slope(x):
-    return sigmoid(x) * (1 + x * sigmoid(-x))
-
-
-def silu_terms(x):
-    return sigmoid(x) * (1 + abs(x))
-
-
 def silu(x):
     return x * mg.sigmoid(x)
 
@@ -128,18 +119,11 @@ ONE_BY_ONE = [
         sigmoid, 5,
         lambda x: sigmoid(x) * sigmoid(-x), 8,
         slope_size=sigmoid),
-    Row(silu, np.concatenate([FAR, WIDE]),
-        lambda x: x * sigmoid(x), 6,
-        silu_slope, 9,
-        slope_size=silu_terms),
-    Row(mg.silu, np.concatenate([FAR, WIDE]),
-        lambda x: x * sigmoid(x), 6,
-        silu_slope, 9,
-        slope_size=silu_terms),
-    Row(swiglu, np.concatenate([FAR, WIDE]),
-        lambda x: x * sigmoid(x), 6,
-        silu_slope, 9,
-        slope_size=silu_terms),
+    *(Row(f, np.concatenate([FAR, WIDE]),
+          lambda x: x * sigmoid(x), 6,
+          lambda x: sigmoid(x) * (1 + x * sigmoid(-x)), 9,
+          slope_size=lambda x: sigmoid(x) * (1 + abs(x)))
+      for f in (silu, mg.silu, swiglu)),
     Row(mg.gelu, np.concatenate([NEAR, WIDE]),
         lambda x: x * cdf(x), 8,
         lambda x: cdf(x) + x * density(x), 8,
@@ -155,7 +139,7 @@ ONE_BY_ONE = [
 ]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("row", ONE_BY_ONE, ids=lambda row: row.f.__name__)
 def test_a_function_of_a_number_is_exact_to_ulps(row, dtype):
     exact = row.at.astype(np.float64)
@@ -175,7 +159,7 @@ def test_a_function_of_a_number_is_exact_to_ulps(row, dtype):
     (-np.inf, mg.tanh, -1, 0),
     (-50, lambda x: mg.log(mg.sigmoid(x)), -50, 1),
     (-80, lambda x: mg.log(mg.sigmoid(x)), -80, 1)])
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 def test_a_function_at_its_edge_has_the_limits_value_and_slope(x, f, value, slope, dtype):
     ours, dx = value_and_gradients(f, dtype, np.array(x, dtype))
     for found, limit in ((ours, value), (dx, slope)):
@@ -194,7 +178,7 @@ def pairs_within(value, *slopes):
     return [a[np.all(ordinary, axis=0)] for a in (g, x, y)]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("f, value, by_x, by_y, ulps", [
     (mg.multiply,
      lambda g, x, y: x * y,
@@ -228,7 +212,7 @@ def rows_at(offset, scale=1.0, R=7, C=33):
 OFFSETS = [0.0, 300.0, -300.0, 1e6, -1e6, 1e30, -1e30]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_softmax_and_its_logarithms_are_as_exact_far_from_0_as_near_it(offset, dtype):
     x, g, target = rows_at(offset, 4.0), normal(7, 33, seed=6), np.arange(7) * 4
@@ -266,7 +250,7 @@ NORMS = [
     (1e30, 1e28, 0.0)]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("offset, scale, eps", NORMS)
 @pytest.mark.parametrize("centred", [True, False])
 def test_a_norm_is_exact_for_rows_of_any_size(offset, scale, eps, centred, dtype):
@@ -288,7 +272,7 @@ def test_a_norm_is_exact_for_rows_of_any_size(offset, scale, eps, centred, dtype
     assert_within(16, dx, rstd * (g - ones - unit * along), rstd * size)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("C", [1, 33, 64, 700])
 @pytest.mark.parametrize("value", [
     0.0,
@@ -306,7 +290,7 @@ def test_layer_norm_of_a_constant_row_is_exactly_its_bias(value, C, dtype):
                   C / math.sqrt(1e-5))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("scale, eps", [
     (1.0, 1e-5),
     (1e30, 1e-5),
@@ -322,7 +306,7 @@ def test_normed_heads_are_exact_at_any_size(scale, eps, dtype):
 
 # Attention: scores of one size, far from 0 by keys or by a mask
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("keys, mask", [
     (0.0, None),
     (20.0, None),
@@ -337,9 +321,7 @@ def test_attention_is_exact_where_all_scores_of_a_query_are_large(keys, mask, dt
     rng = np.random.default_rng(2)
     q, k, v, g = (rng.integers(-4, 5, (1, 2, n, 4)).astype(np.float32) / 4 for n in (5, 37, 37, 5))
     k, q = k + np.float32(keys), q + np.float32(0 if not keys else 20)
-    added = None
-    if mask is not None:
-        added = np.full((5, 37), mask, np.float32)
+    added = None if mask is None else np.full((5, 37), mask, np.float32)
     found = value_and_gradients(
         lambda *heads: mg.scaled_dot_product_attention(*heads, added, scale=0.5), dtype, q, k, v,
         g=g)
@@ -366,7 +348,7 @@ def test_attention_is_exact_where_all_scores_of_a_query_are_large(keys, mask, dt
 
 # Norms of all gradients
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("scale", [
     1e-30,
     1e-22,

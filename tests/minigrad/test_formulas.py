@@ -11,18 +11,17 @@ from minigrad.formulas import formula
 from minigrad.kernels.compiler import compiling
 from tests import plain
 from tests.kit import both_types, compiled_only, python
-from tests.minigrad.test_ops import (EXAMPLES, applied, call, calls, flattened, frozen,
-                                     in_another_layout, in_strides, learnt, lines, r, rng,
-                                     tensors_of)
+from tests.minigrad.test_ops import (EXAMPLES, applied, call, calls, constant, frozen,
+                                     in_another_layout, in_strides, leaves, lines, r, rng)
 
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
 
 
 def some_hidden(H, T, S):
-    """A mask of 0 and -inf that lets one query see nothing."""
-    mask = np.where(rng.random((H, T, S)) < 0.3, -np.inf, 0)
+    """A mask of 0 and -inf that lets one query see nothing, in the order of columns."""
+    mask = np.where(rng.random((H, S, T)) < 0.3, -np.inf, 0).swapaxes(1, 2)
     mask[:, T // 2:T // 2 + 1] = -np.inf
-    return mask
+    return constant(mask)
 
 
 def numbers(table):
@@ -149,11 +148,10 @@ def assert_close(actual, expected, dtype):
 
 def computed(name, args, settings, dtype, layout):
     """The value and the gradients of an example."""
-    _, with_arrays = flattened(args)
-    tensors = tensors_of(name, args, lambda a: layout(a.astype(dtype)))
-    out = applied(name, with_arrays(tensors), settings)
+    tensors = leaves(args, lambda a: layout(a.astype(dtype)))
+    out = applied(name, args, settings, tensors)
     out.backward(layout(np.cos(np.arange(out.size)).reshape(out.shape).astype(dtype)))
-    return [out.data, *[tensors[i].grad for i in learnt(name, args)]]
+    return [out.data, *[x.grad for x in tensors]]
 
 
 @both_types

@@ -274,6 +274,13 @@ def test_gradcheck_names_a_bug_by_argument_index_and_both_numbers():
         mg.gradcheck(nan_at_one_place, r(3))
 
 
+def test_gradcheck_is_as_strict_as_it_is_told():
+    nearly, (x,) = of_the_same(lambda g: g * 1.0001)
+    assert mg.gradcheck(nearly, x)
+    with pytest.raises(mg.GradcheckError):
+        mg.gradcheck(nearly, x, rtol=1e-6, atol=1e-6)
+
+
 def test_gradcheck_checks_arguments_in_float64_and_passes_integers_through():
     seen = []
 
