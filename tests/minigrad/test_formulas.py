@@ -141,7 +141,8 @@ RAGGED = [
 
 def assert_close(actual, expected, dtype):
     """Equal up to the rounding of their type, where the largest number counts."""
-    assert actual.dtype == expected.dtype == dtype and actual.shape == expected.shape
+    assert actual.dtype == expected.dtype == dtype
+    assert actual.shape == expected.shape
     scale = max(1, np.abs(expected).max(initial=0))
     assert np.abs(actual - expected).max(initial=0) <= TOLERANCE[dtype] * scale
 
@@ -229,7 +230,8 @@ assert mg.Recorder and mg.Profile
 
 def test_all_of_training_and_sampling_works_where_there_is_no_numba():
     done = python("-c", WITHOUT_NUMBA)
-    assert done.stderr == "" and done.returncode == 0
+    assert done.stderr == ""
+    assert done.returncode == 0
 
 
 # The plug for kernels
@@ -248,10 +250,14 @@ def plain_again(monkeypatch):
 
 
 def test_formula_computes_by_its_kernel_if_there_is_one():
-    assert square.kernel is None and square(3) == square.plain(3) == 9
+    assert square.kernel is None
+    assert square(3) == square.plain(3) == 9
     square.kernel = lambda x, times=1: -x * times
-    assert square(3) == -3 and square(3, times=2) == -6 and square.plain(3) == 9
-    assert square.__name__ == "square" and square.__doc__ == "x^2, so many times."
+    assert square(3) == -3
+    assert square(3, times=2) == -6
+    assert square.plain(3) == 9
+    assert square.__name__ == "square"
+    assert square.__doc__ == "x^2, so many times."
 
 
 def test_formula_leaves_any_other_error_of_a_kernel_to_the_caller():
