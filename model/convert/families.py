@@ -16,7 +16,7 @@ Source: the configuration_*.py and modeling_*.py of gpt2, llama and arcee in tra
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -24,21 +24,24 @@ import numpy as np
 
 from minigrad.packed import unpacked
 from minigrad.words import any_of, shown
-from model.command import unknown_options
+from model.command import as_flags, unknown_options
 from model.convert.model_file import FormatError, Lazy, check_shapes, explain, shapes_of
 from model.config import TRAINING, TransformerConfig
 
-ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       # ours: theirs
+ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu2": "relu2"}       # ours: theirs
 SYNONYMS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
 # Keys that do not change what a trained model computes.
 IDLE = set("""
     _attn_implementation_autoset _name_or_path _num_labels architectures attention_dropout
     attn_pdrop bos_token_id dtype embd_pdrop eos_token_id gradient_checkpointing id2label
-    initializer_range is_llama_config label2id minigrad model_type n_ctx num_labels
+    initializer_range is_llama_config label2id minigrad model_type num_labels
     output_attentions output_hidden_states pad_token_id problem_type reorder_and_upcast_attn
     resid_pdrop return_dict summary_activation summary_first_dropout summary_proj_to_labels
     summary_type summary_use_proj task_specific_params torch_dtype transformers.js_config
     transformers_version unk_token_id use_cache""".split())
+
+ROPE = "rope_parameters", "rope_scaling"        # keys of rotary positions, and what scales none
+UNSCALED = {"rope_type": "default", "type": "default", "factor": 1, "partial_rotary_factor": 1}
 
 
 class Family(NamedTuple):
@@ -49,7 +52,7 @@ class Family(NamedTuple):
     keys: dict[str, str]            # of config.json -> our options
     defaults: dict[str, object]     # of keys that may be missing
     activation: str                 # the key of the activation
-    activations: dict[str, str]     # ours -> theirs
+    activations: dict[str, str]     # ours -> theirs; GGUF files know the first one
     fixed: dict[str, object]        # keys -> the only value that our models compute
     names: dict[str, str]           # our modules -> theirs, see `layout`
     storage: dict[str, bool]        # of `layout`
@@ -101,38 +104,36 @@ OPTIONS |= {"position": ("learned", "sinusoidal", "rotary"),
 
 def family_of(config: TransformerConfig, llama_cpp: bool = False) -> Family:
     """Return the class that computes what the model computes.  If there is none, refuse the model,
-    and name each part that the classes lack with the flags to train without it.  With `llama_cpp`,
-    they are the architectures of GGUF files."""
+    and name each part that the class lacks with the flags to train without it.  With `llama_cpp`,
+    the classes are the architectures of GGUF files."""
     classes = "architecture of GGUF files" if llama_cpp else "class of Hugging Face"
     if unknown := unknown_options(config, OPTIONS):
         raise FormatError(f"no {classes} is known to have {any_of(unknown)}; convert "
                           "the model to a .safetensors file, which has all its parts")
-    position, norm = config.position, config.norm
-    where = f"with {position} positions"
-    # Whether the model has a part that the classes lack; the part; the flag to train without it.
-    parts = [(config.ngrams > 1, "n-grams", "--ngrams 1"),
-             (config.qk_norm, "normed queries and keys", "--no-qk_norm")]
-    if position == "rotary" or norm != "layer":
-        family = LLAMA if config.activation == "swiglu" else ARCEE
-        parts += [(norm == "layer", "layer norm with rotary positions", "--norm rms"),
-                  (position != "rotary", f"RMS norm {where}", "--position rotary"),
-                  (llama_cpp and family is ARCEE, f"{config.activation} MLPs with RMS norm",
-                   "--activation swiglu")]
-    else:
-        family = GPT2
-        parts += [(position != "learned", f"layer norm {where}", "--position learned"),
-                  (llama_cpp and config.activation not in ("gelu_tanh", "swiglu"),
-                   f"{config.activation} MLPs with layer norm", "--activation gelu_tanh"),
-                  (config.activation == "swiglu", "gated MLPs with layer norm",
-                   "--activation gelu_tanh"),
-                  (config.kv_heads < config.n_head, "grouped heads with layer norm",
-                   f"--n_kv_head {config.n_head}")]
-    if lacking := [(part, flag) for has, part, flag in parts if has]:
-        names, flags = zip(*lacking)
-        raise FormatError(f"no {classes} has {any_of([*names])}; train a model with "
-                          f"{' '.join(flags)}, or convert this one to a .safetensors file, which "
-                          "has all its parts")
+    family = GPT2
+    if config.position == "rotary" or config.norm != "layer":
+        family = LLAMA if llama_cpp or config.activation == "swiglu" else ARCEE
+    wanted = {"ngrams": 1, "qk_norm": False, "position": family.options["position"]}
+    if family is GPT2:
+        wanted["n_kv_head"] = config.n_head
+    elif config.norm == "layer":
+        wanted["norm"] = "rms"
+    if llama_cpp or config.activation not in family.activations:
+        wanted["activation"] = first_activation(family)
+    own = asdict(config.resolved())
+    lacking = {name: value for name, value in wanted.items() if own[name] != value}
+    if lacking:
+        nearest = family.model_type if llama_cpp else family.architecture
+        raise FormatError(f"{nearest}, the nearest {classes}, has no "
+                          f"{any_of([f'{name} {own[name]}' for name in lacking])}; train a model "
+                          f"with {' '.join(as_flags(lacking))}, or convert this one to a "
+                          ".safetensors file, which has all its parts")
     return family
+
+
+def first_activation(family: Family) -> str:
+    """Return the activation of the class that every program knows."""
+    return next(iter(family.activations))
 
 
 def complete(config: TransformerConfig, family: Family) -> TransformerConfig:
@@ -164,70 +165,60 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
     class, or that asks for what our models do not compute."""
     family = FAMILIES.get(str(found.get("model_type")))
     if family is None:
-        kind = shown(repr(found.get("model_type")))
-        raise FormatError(f"{path} is of the model_type {kind}, and only "
-                          f"{any_of(list(FAMILIES))} can be read")
-    if missing := [key for key in family.keys if key not in found.keys() | family.defaults.keys()]:
-        raise FormatError(f"{path} lacks {missing[0]}")
-    classes = found.get("architectures")
-    if classes and family.model_type not in str(classes).lower():
-        disagree(path, ("model_type", family.model_type), ("architectures", classes))
+        refuse(path, "model_type", found.get("model_type"), *FAMILIES)
     stated = family.defaults | found
+    if missing := [key for key in family.keys if key not in stated]:
+        raise FormatError(f"{path} lacks {missing[0]}")
+    classes = stated.get("architectures")
+    if classes and family.model_type not in str(classes).lower():
+        refuse(path, "architectures", classes, f"{family.architecture} of its model_type")
     options = {option: stated[key] for key, option in family.keys.items()}
-    theirs = SYNONYMS.get(str(stated[family.activation]), stated[family.activation])
+    given = str(stated[family.activation])
+    theirs = stated[family.activation] = SYNONYMS.get(given, given)
     ours = {name: option for option, name in family.activations.items()}
-    if str(theirs) not in ours:
+    if theirs not in ours:
         refuse(path, family.activation, theirs, *ours)
-    options["activation"] = ours[str(theirs)]
-    checked = IDLE | {family.activation}
-    if family is not GPT2:
-        options["rotary_base"] = rotary_base(path, found)
-        checked |= {"rope_theta", "rope_parameters", "rope_scaling"}
+    options["activation"] = ours[theirs]
+    base = stated.get("rope_theta")
+    for key in ROPE:
+        rope = stated.pop(key, None) or {}
+        if not isinstance(rope, dict):
+            refuse(path, key, rope, "null")
+        stated |= {f"{name} of {key}": value for name, value in rope.items()}
+        base = base or rope.get("rope_theta")
+    options["rotary_base"] = base or TransformerConfig.rotary_base
     with explain(f"{path} describes no model", errors=(TypeError, ValueError)):
         config = TransformerConfig(**options, **family.options)
-    expected = settings(config, family)
-    if found.get("n_ctx") not in (None, config.block_size):     # GPT-2's older name
-        disagree(path, ("n_positions", config.block_size), ("n_ctx", found["n_ctx"]))
-    for key, value in found.items():
+    expected = settings(config, family) | {"n_ctx": config.block_size}      # GPT-2's older name
+    unscaled = UNSCALED | {"rope_theta": config.rotary_base}
+    expected |= {f"{name} of {key}": unscaled[name] for key in ROPE for name in unscaled}
+    for key, value in stated.items():
         unset = value is None and not family.fixed.get(key)
-        if key in checked or unset or key in expected and value == expected[key]:
+        if key in IDLE or unset:
             continue
         if key in expected:
-            refuse(path, key, value, expected[key])
-        if value:
+            if value != expected[key]:
+                refuse(path, key, value, expected[key])
+        elif value:
             raise FormatError(f"{path} has {shown(key)} = {shown(value)}, which is not known here; "
                               "delete it from the file if the model does not depend on it")
     return config, family
 
 
-def rotary_base(path: object, found: dict[str, object]) -> object:
-    """Return the base of the rotary wavelengths.  Refuse any scaling of them (rope_scaling), and
-    two places that state different bases."""
-    stated = [("rope_theta", found.get("rope_theta"))]
-    for key in ("rope_parameters", "rope_scaling"):
-        rope = found.get(key) or {}
-        if not isinstance(rope, dict):
-            refuse(path, key, rope, "null")
-        stated.append((f"rope_theta of {key}", rope.get("rope_theta")))
-        for name, value in rope.items():
-            plain = {"rope_type": "default", "type": "default", "rope_theta": value}.get(name, 1)
-            if value not in (None, plain):
-                refuse(path, f"{name} of {key}", value, plain)
-    bases = [(place, base) for place, base in stated if base is not None]
-    for other in bases[1:]:
-        if other[1] != bases[0][1]:
-            disagree(path, bases[0], other)
-    return bases[0][1] if bases else TransformerConfig.rotary_base
+def refuse(path: object, key: str, value: object, *possible: object) -> NoReturn:
+    """Refuse a setting, and name the values that our models can have."""
+    raise FormatError(f"{path} has {shown(key)} = {shown(value)}, and only "
+                      f"{any_of([*map(shown, possible)])} can be computed here")
 
 
-def as_noted(note: object, config: TransformerConfig, family: Family, weights: Lazy,
-             shorter: bool = False) -> tuple[TransformerConfig, Lazy]:
+def as_noted(note: object, config: TransformerConfig, family: Family, weights: Lazy
+             ) -> tuple[TransformerConfig, Lazy]:
     """Return the configuration that was noted beside a model, and its own weights; those that are
-    given if there is no note, or the model has been changed since.  With `shorter`, rotary
-    positions may reach further than the noted block."""
+    given if there is no note, or the model has been changed since.  Rotary positions may reach
+    further than the noted block."""
     try:
         own = like = TransformerConfig(**note)
-        if shorter and own.position == "rotary" and own.block_size < config.block_size:
+        if own.position == "rotary" and own.block_size < config.block_size:
             like = replace(own, block_size=config.block_size)
         agrees = settings(like, family_of(own)) == settings(config, family)
     except (TypeError, ValueError):
@@ -236,19 +227,6 @@ def as_noted(note: object, config: TransformerConfig, family: Family, weights: L
                       for name, a in neutral_weights(own, family).items()):
         return own, Lazy({name: weights.data[name] for name in shapes_of(own)})
     return config, weights
-
-
-def disagree(path: object, *settings: tuple[str, object]) -> NoReturn:
-    """Refuse two settings of a model that cannot both be true."""
-    (a, value), (b, other) = settings
-    raise FormatError(f"{path} has {a} = {shown(value)} and {b} = {shown(other)}, which contradict "
-                      "each other; correct the one that is wrong")
-
-
-def refuse(path: object, key: str, value: object, *possible: object) -> NoReturn:
-    """Refuse a setting, and name the values that our models can have."""
-    raise FormatError(f"{path} has {shown(key)} = {shown(value)}, and only "
-                      f"{any_of([*map(shown, possible)])} can be computed here")
 
 
 class Piece(NamedTuple):

@@ -19,7 +19,8 @@ from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.packed import BLOCKS, NUMBERS
 from minigrad.words import shown
-from model.convert.families import FAMILIES, as_noted, layout, our_parameters
+from model.convert.families import (FAMILIES, as_noted, first_activation, layout,
+                                    our_parameters)
 from model.convert.model_file import (FormatError, ModelFile, explain, read_numbers, require,
                                       text_of)
 from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
@@ -31,18 +32,18 @@ KEYS = {        # architecture -> keys, without its name -> our options
     "llama": SIZES | {"attention.head_count_kv": "n_kv_head", "rope.freq_base": "rotary_base",
                       "attention.layer_norm_rms_epsilon": "norm_eps"},
     "gpt2": SIZES | {"attention.layer_norm_epsilon": "norm_eps"}}
-NEEDED = {*SIZES, "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"}
-OPTIONS = {"llama": dict(position="rotary", norm="rms_gain", activation="swiglu"),
-           "gpt2": dict(bias=True, activation="gelu_tanh")}
+OPTIONAL = {"attention.head_count_kv", "rope.freq_base"}
 D_HEAD = ("rope.dimension_count", "attention.key_length", "attention.value_length")
 PLAIN = {"rope.scaling.type": "none", "rope.scaling.factor": 1.0, "expert_count": 0,
          "expert_used_count": 0}        # the only values that can be computed
-NAMES = {       # our modules -> theirs; see families.layout
+COMMON = {
     "token_embedding": "token_embd", "position_embedding": "position_embd", "blocks": "blk",
     "norm1": "attn_norm", "attention.out": "attn_output", "norm2": "ffn_norm",
     "mlp.gate": "ffn_gate", "mlp.up": "ffn_up", "mlp.down": "ffn_down", "norm": "output_norm",
     "lm_head": "output"}
-QKV = {"llama": "attn_q attn_k attn_v", "gpt2": "attn_qkv"}
+NAMES = {       # architecture -> our modules -> theirs; see families.layout
+    "llama": COMMON | {"attention.qkv": "attn_q attn_k attn_v"},
+    "gpt2": COMMON | {"attention.qkv": "attn_qkv"}}
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SPLITS = {"gpt-2": BYTES, "smollm": {"type": "Sequence", "pretokenizers": [
     {"type": "Digits", "individual_digits": True}, BYTES]}}
@@ -66,12 +67,11 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     with explain(what, errors=Exception):       # of many kinds, depending on the damage
         metadata, types, tensors = _contents(library, path)
         architecture, config = configuration(metadata, tensors)
-        names = NAMES | {"attention.qkv": QKV[architecture]}
         weights = our_parameters(
-            "it", layout(config, names, len(tensors)), tensors, explain(
+            "it", layout(config, NAMES[architecture], len(tensors)), tensors, explain(
                 what, errors=Exception)(lambda name: _array(library, path, tensors[name])))
         config, weights = as_noted(json.loads(metadata.get(NOTE, "null")), config,
-                                   FAMILIES[architecture], weights, shorter=True)
+                                   FAMILIES[architecture], weights)
         # What `to_gguf` writes again.
         keys = {key: (None if key in LISTS else value, types[key])
                 for key, value in metadata.items() if not key.startswith("GGUF.")}
@@ -163,15 +163,17 @@ def configuration(metadata: Mapping[str, object], tensors: Mapping[str, object]
     prefix, known = architecture + ".", KEYS[architecture]
     stated = {key.removeprefix(prefix): value for key, value in metadata.items()
               if key.startswith(prefix)}
-    if missing := (NEEDED & known.keys()) - stated.keys():
+    if missing := known.keys() - OPTIONAL - stated.keys():
         raise FormatError(f"it lacks {prefix}{min(missing)}")
     if "token_embd.weight" not in tensors:
         raise FormatError("it lacks the tensor token_embd.weight")
+    family = FAMILIES[architecture]
+    options = family.options | {ours: stated[key] for key, ours in known.items() if key in stated}
+    if "blk.0.attn_q.bias" in tensors:
+        options["attention_bias"] = True
     config = TransformerConfig(
-        tensors["token_embd.weight"].shape[0], **OPTIONS[architecture],
-        **{ours: stated[key] for key, ours in known.items() if key in stated},
-        tied="output.weight" not in tensors,
-        attention_bias=True if "blk.0.attn_q.bias" in tensors else None)
+        tensors["token_embd.weight"].shape[0], **options, activation=first_activation(family),
+        tied="output.weight" not in tensors)
     if "rope_freqs.weight" in tensors:
         raise FormatError("it has rope_freqs.weight, by which Llama 3.1 and later models scale the "
                           "rotary angles (rope_scaling of the type llama3), and only a model "

@@ -21,6 +21,7 @@ from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
 CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]      # a key of GGUF files, and its type
+LENGTH, WHOLE = "llama.context_length", [4]
 # Buffers that older versions stored, of any dtype; the configuration says what they hold.
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 
@@ -50,10 +51,14 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     with explain(str(folder)):
         stored = families.layout(config, family.names, len(tensors), **family.storage)
     weights = families.our_parameters(folder, stored, tensors, lambda name: tensors[name].read())
-    tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said,
-                                  config)
-    config, weights = families.as_noted(said.get(NOTE), config, family, weights)
-    return ModelFile("Hugging Face folder", config, weights, tokenizer, notes)
+    own, weights = families.as_noted(said.get(NOTE), config, family, weights)
+    keys = {}       # what goes out again, also after training with a shorter block
+    if own.position == "rotary" and (own.block_size, asdict(own)) != (config.block_size,
+                                                                      said.get(NOTE)):
+        keys[LENGTH] = config.block_size, WHOLE
+    tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said, own,
+                                  keys)
+    return ModelFile("Hugging Face folder", own, weights, tokenizer, notes)
 
 
 def _json(path, text=None):
@@ -102,8 +107,8 @@ def _tensors(folder, family):
     return found
 
 
-def _tokenizer(path, said, config):
-    """Return the tokenizer in a file, and lines for the user."""
+def _tokenizer(path, said, config, keys):
+    """Return the tokenizer in a file, with these keys, and lines for the user."""
     if not path.exists():
         raise FormatError(f"there is no {path}; give the model's tokenizer.json by --tokenizer")
     text = text_of(path)
@@ -120,7 +125,8 @@ def _tokenizer(path, said, config):
         if vocabulary:
             return CharTokenizer.of(vocabulary, config.vocab_size), []
         if template := _chat_template(path.parent):
-            keys = {CHAT_TEMPLATE: (template, STRING)}
+            keys[CHAT_TEMPLATE] = template, STRING
+        if keys:
             text = with_metadata(text, {"keys": keys})
         return TokenTokenizer(text, end, config.vocab_size), notes
 
@@ -140,16 +146,18 @@ def write(path: AnyPath, model: ModelFile) -> None:
     folder, config, tokenizer = pathlib.Path(path), model.config, model.tokenizer
     family = families.family_of(config)
     stored = families.layout(families.complete(config, family), family.names, **family.storage)
+    longest, _ = _keys(tokenizer).get(LENGTH, (0, WHOLE))
+    longest = max(longest, config.block_size)
     described = {
         "architectures": [family.architecture], "model_type": family.model_type,
-        "dtype": "float32", **families.settings(config, family), "bos_token_id": None,
-        "eos_token_id": tokenizer.end, NOTE: asdict(config)}
+        "dtype": "float32", **families.settings(replace(config, block_size=longest), family),
+        "bos_token_id": None, "eos_token_id": tokenizer.end, NOTE: asdict(config)}
     if family is families.GPT2:
         described |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout)
     texts = {"config.json": _json_text(described),
              "generation_config.json": _json_text({"eos_token_id": tokenizer.end}),
              "tokenizer.json": tokenizer_json(tokenizer),
-             "tokenizer_config.json": _json_text(_tokenizer_config(tokenizer, config))}
+             "tokenizer_config.json": _json_text(_tokenizer_config(tokenizer, longest))}
     for name, text in texts.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
@@ -173,13 +181,17 @@ def tokenizer_json(tokenizer: Tokenizer) -> str:
     return _json_text(of_characters(tokenizer.vocabulary))
 
 
-def _tokenizer_config(tokenizer, config):
+def _keys(tokenizer):
+    """Return the keys of a GGUF file that a tokenizer has brought, with their types."""
+    return getattr(tokenizer, "metadata", {}).get("keys", {})
+
+
+def _tokenizer_config(tokenizer, longest):
     """Return what makes transformers take tokenizer.json as it is."""
     found = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
-             "model_max_length": config.block_size}
-    brought = getattr(tokenizer, "metadata", {}).get("keys", {})
-    if CHAT_TEMPLATE in brought:
-        found["chat_template"], _ = brought[CHAT_TEMPLATE]
+             "model_max_length": longest}
+    if CHAT_TEMPLATE in _keys(tokenizer):
+        found["chat_template"], _ = _keys(tokenizer)[CHAT_TEMPLATE]
     if tokenizer.end is not None:
         from tokenizers import Tokenizer    # which is there, as the tokenizer could be made
         found["eos_token"] = Tokenizer.from_str(tokenizer.library_json).id_to_token(tokenizer.end)

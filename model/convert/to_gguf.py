@@ -24,8 +24,8 @@ from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.words import any_of
 from model.convert import families
-from model.convert.gguf import (CHARACTERS, CONTROL, HF_JSON, KEYS, LISTS, NAMES, NOTE, QKV,
-                                SPLITS, TOKENS, USER_DEFINED, configuration, read)
+from model.convert.gguf import (CHARACTERS, CONTROL, HF_JSON, KEYS, LISTS, NAMES, NOTE, SPLITS,
+                                TOKENS, USER_DEFINED, configuration, read)
 from model.convert.model_file import FormatError, Lazy, ModelFile, require
 
 __all__ = ["KINDS", "planned", "read", "write"]
@@ -65,7 +65,7 @@ def planned(model: ModelFile, kind: str) -> Plan:
     library = require("gguf", "gguf", "GGUF files are written by it")
     family = families.family_of(model.config, llama_cpp=True)
     whole = families.complete(model.config, family)
-    stored = families.layout(whole, NAMES | {"attention.qkv": QKV[family.model_type]})
+    stored = families.layout(whole, NAMES[family.model_type])
     tensors = _tensors(model, family, stored)
     brought = getattr(model.tokenizer, "metadata", {})
     before = brought.get("tensors", {})
@@ -155,16 +155,20 @@ def _metadata(plan):
     sizes = {f"{architecture}.{key}": value for key, value in sizes.items()}
     of_kinds = {"general.file_type": int(plan.library.LlamaFileType[KINDS[plan.kind]]),
                 "general.quantization_version": plan.library.GGML_QUANT_VERSION}
-    ours = {"general.architecture": architecture} | sizes | of_kinds | _tokens(plan.model.tokenizer)
+    tokens = _tokens(plan.model.tokenizer)
     brought = plan.brought.get("keys", {})
     theirs = {key: value for key, (value, _) in brought.items()}
-    found, shapes = ours | theirs, families.their_shapes(plan.stored)
+    length = f"{architecture}.context_length"
+    if whole.position == "rotary":      # a shorter block in fine-tuning takes no position away
+        sizes[length] = max(whole.block_size, theirs.get(length, 0))
     if same := theirs.get("general.architecture") == architecture:
-        anew = {*LISTS, *sizes} | ({*of_kinds} if plan.kinds != plan.brought["tensors"] else set())
-        length = f"{architecture}.context_length"
-        if whole.position == "rotary" and theirs[length] > whole.block_size:
-            anew.remove(length)     # a shorter block in fine-tuning takes no position away
-        found = {key: ours[key] if key in anew else value for key, value in theirs.items()}
+        anew = sizes | {key: tokens[key] for key in LISTS}
+        if plan.kinds != plan.brought["tensors"]:
+            anew |= of_kinds
+        found = {key: anew.get(key, value) for key, value in theirs.items()}
+    else:
+        found = {"general.architecture": architecture} | sizes | of_kinds | tokens | theirs
+    shapes = families.their_shapes(plan.stored)
     # Without, what came is of another file, such as the chat template of a folder of Hugging Face.
     if not same or NOTE in theirs or (architecture, config) != configuration(
             found, {name: np.broadcast_to(0, shape) for name, shape in shapes.items()}):
@@ -177,9 +181,8 @@ def _metadata(plan):
 def _types(types, value):
     """Return the type of a value, and that of its elements."""
     if isinstance(value, list):
-        return types.ARRAY, types.INT32 if isinstance(value[0], int) else types.STRING
-    typed = {int: types.UINT32, float: types.FLOAT32, str: types.STRING, bool: types.BOOL}
-    return (typed[type(value)],)
+        return types.ARRAY, types.get_type(value[0])
+    return (types.UINT32 if type(value) is int else types.get_type(value),)
 
 
 def _tokens(tokenizer):

@@ -71,9 +71,12 @@ def reversed_halves(rows, D, real=families.halves):
     return rows[np.argsort(real(np.arange(len(rows)), D))]
 
 
-def without_epsilon(*args, real=families.configuration):
-    config, family = real(*args)
-    return replace(config, norm_eps=1e-5), family
+def without(option, real=families.configuration):
+    """A mistaken `configuration`, which gives an option its default."""
+    def mistaken(*args):
+        config, family = real(*args)
+        return replace(config, **{option: getattr(TransformerConfig, option)}), family
+    return mistaken
 
 
 MISTAKES = {
@@ -82,8 +85,8 @@ MISTAKES = {
     "weights that are not transposed": ("gpt2", "layout", changed(lambda pieces: [
         p._replace(transposed=p.transposed and p.shape[0] != p.shape[1]) for p in pieces])),
     "keys before queries": ("arcee", "layout", changed(swapped)),
-    "an epsilon that is lost": ("gpt2", "configuration", without_epsilon),
-    "a rotary base that is lost": ("llama", "rotary_base", lambda *args: 10_000.0)}
+    "an epsilon that is lost": ("gpt2", "configuration", without("norm_eps")),
+    "a rotary base that is lost": ("llama", "configuration", without("rotary_base"))}
 
 
 @pytest.mark.parametrize("name, function, mistaken", MISTAKES.values(), ids=MISTAKES)
@@ -112,12 +115,14 @@ def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family)
 
 
 @pytest.mark.parametrize("options, says", [
-    ({"ngrams": 3, "qk_norm": True}, "n-grams or normed queries and keys; "),
-    ({"position": "sinusoidal", "norm": "rms"}, "RMS norm with sinusoidal positions; "),
+    ({"ngrams": 3, "qk_norm": True}, "has no ngrams 3 or qk_norm True; train a model with "),
+    ({"position": "sinusoidal", "norm": "rms"}, "ArceeForCausalLM, the nearest class of Hugging "
+                                                "Face, has no position sinusoidal; "),
     ({"position": "sinusoidal", "activation": "swiglu", "n_kv_head": 2},
-     "has layer norm with sinusoidal positions, gated MLPs with layer norm or grouped heads with "
-     "layer norm; train a model with --position learned --activation gelu_tanh --n_kv_head 4, or"),
-    ({"position": "rotary"}, "layer norm with rotary positions; train a model with --norm rms")])
+     "GPT2LMHeadModel, the nearest class of Hugging Face, has no position sinusoidal, n_kv_head 2 "
+     "or activation swiglu; train a model with --position learned --n_kv_head 4 --activation "
+     "gelu_tanh, or"),
+    ({"position": "rotary"}, "has no norm layer; train a model with --norm rms")])
 def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(options, says):
     said = refusal(FormatError, families.family_of, TransformerConfig(**SIZES, **options))
     assert says in said
@@ -149,20 +154,21 @@ LONG = "x\n" * 5_000
 
 
 @pytest.mark.parametrize("said, says", [
-    (llama(model_type="mamba"), "is of the model_type 'mamba', and only gpt2, llama or arcee"),
-    ({"model_type": ["gpt2"]}, "is of the model_type ['gpt2']"),
-    (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rope_scaling = llama3"),
-    (llama(rope_scaling={"type": "linear"}), "rope_scaling = linear"),
+    (llama(model_type="mamba"), "has model_type = mamba, and only gpt2, llama or arcee"),
+    ({"model_type": ["gpt2"]}, "has model_type = ['gpt2'], and only"),
+    (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "of rope_scaling = llama3"),
+    (llama(rope_scaling={"type": "linear"}), "type of rope_scaling = linear"),
     (llama(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
      "partial_rotary_factor of rope_parameters = 0.5"),
     (llama(rope_parameters=[1]), "rope_parameters = [1], and only null"),
     (llama(rope_scaling={"rope_type": "default"}, rope_parameters={"rope_type": "llama3"}),
      "rope_type of rope_parameters = llama3, and only default"),
-    (llama(rope_theta=500.0), "rope_theta = 500.0 and rope_theta of rope_parameters = 10000.0, wh"),
+    (llama(rope_theta=500.0), "rope_theta of rope_parameters = 10000.0, and only 500.0 can"),
     (llama(rope_theta=None, rope_scaling={"rope_theta": 9.0}), "rope_theta of rope_scaling = 9.0"),
-    (llama(architectures=["MistralForCausalLM"]), "model_type = llama and architectures = ['Mist"),
-    (gpt2(architectures=["LlamaForCausalLM"]), "model_type = gpt2 and architectures = ['LlamaFor"),
-    (gpt2(n_ctx=8), "n_positions = 9 and n_ctx = 8, which contradict each other; correct the one"),
+    (llama(architectures=["MistralForCausalLM"]),
+     "architectures = ['MistralForCausalLM'], and only LlamaForCausalLM of its model_type"),
+    (gpt2(architectures=["LlamaForCausalLM"]), "['LlamaForCausalLM'], and only GPT2LM"),
+    (gpt2(n_ctx=8), "n_ctx = 8, and only 9 can be"),
     (gpt2(scale_attn_weights=None), "scale_attn_weights = None, and only True"),
     (llama(num_key_value_heads=3), "heads cannot share n_kv_head 3 evenly"),
     (llama(head_dim=128), "head_dim = 128, and only 4 can be"),
@@ -174,10 +180,10 @@ LONG = "x\n" * 5_000
     (llama(rope_theta="a", rope_parameters=None), "describes no model: rotary_base takes a number"),
     (llama(rope_theta=10 ** 400, rope_parameters=None), "rotary_base takes a number"),
     (gpt2(add_cross_attention=True), "add_cross_attention = True, and only False"),
-    (gpt2(activation_function="relu"), "activation_function = relu, and only gelu, gelu_new or"),
+    (gpt2(activation_function="relu"), "activation_function = relu, and only gelu_new, gelu or"),
     ({k: v for k, v in gpt2().items() if k != "n_embd"}, "lacks n_embd"),
     (gpt2(n_embd=[7] * 5_000), "n_embd takes a"), (gpt2(n_embd=int("7" * 4_000)), "n_embd 7777"),
-    ({"model_type": LONG}, "model_type 'x"), (gpt2(**{LONG: 1}), "which is not known"),
+    ({"model_type": LONG}, "model_type = x"), (gpt2(**{LONG: 1}), "which is not known"),
     (gpt2(scale_attn_weights=LONG), "weights = x"), (gpt2(head_dim=LONG), "head_dim")],
     ids=lambda value: str(value)[:30])
 def test_a_setting_that_is_not_computed_here_is_refused_by_name_in_a_short_line(said, says):

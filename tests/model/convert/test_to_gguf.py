@@ -136,6 +136,25 @@ def test_write_keeps_options_that_the_keys_of_a_file_cannot_say(tmp_path):
     assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "m.gguf").read_bytes()
 
 
+@pytest.mark.needs("gguf", "convert")
+def test_rotary_positions_reach_as_far_as_before_in_folders_of_hugging_face(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    imported(tmp_path)
+    model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
+    short = Transformer(dataclasses.replace(model.config, block_size=8))
+    short.load_state_dict(model.state_dict())
+    save_checkpoint("short.npz", short, tokenizer)
+    for source, target in (("short.npz", "hf"), ("hf", "back"), ("back", "hf2"), ("hf2", "m.gguf")):
+        main([source, target])
+    for folder in ("hf", "hf2"):
+        said = json.loads(pathlib.Path(folder, "config.json").read_text("utf-8"))
+        assert said["max_position_embeddings"] == 16
+        assert said["minigrad"]["block_size"] == 8
+    import gguf as library
+    assert library.GGUFReader("m.gguf").fields["llama.context_length"].contents() == 16
+    assert gguf.read("m.gguf").config == load_checkpoint("back/ckpt.npz")[0].config == short.config
+
+
 def test_write_keeps_every_tensor_that_training_did_not_change(tmp_path):
     file = imported(tmp_path)
     path = tmp_path / "out/ckpt.npz"
@@ -151,6 +170,7 @@ def test_write_keeps_every_tensor_that_training_did_not_change(tmp_path):
         else:
             assert (a.name, a.tensor_type) == (b.name, b.tensor_type)
             assert np.array_equal(a.data, b.data), a.name
+    assert after.fields["general.file_type"].contents() == library.LlamaFileType.MOSTLY_Q8_0
     for key, field in before.fields.items():
         if key != "general.file_type":
             assert field.contents() == after.fields[key].contents(), key
