@@ -21,6 +21,7 @@ import json
 import pathlib
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -105,18 +106,15 @@ def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.
             **{f"weight/{name}": p.detach().numpy() for name, p in twin.named_parameters()}}
 
 
-def op(name: str, f: Callable, learnt: list[np.ndarray], given: tuple[np.ndarray, ...] = (),
-       **settings) -> dict[str, np.ndarray]:
-    """Return output and gradients of f(*learnt, *given), the op `name` with these settings."""
-    arguments, tensors = [], []
-    for a in (*learnt, *given):
-        tensor = torch.from_numpy(a)
-        if a.dtype.kind == "f":
-            a = a.astype(np.float32)
-            tensor = torch.from_numpy(a).double()
-        arguments.append(a)
-        tensors.append(tensor)
-    leaves = [tensor.requires_grad_() for tensor in tensors[:len(learnt)]]
+def op(name: str, learnt: list[np.ndarray], given: tuple[np.ndarray, ...] = (),
+       f: Callable | None = None, **settings) -> dict[str, np.ndarray]:
+    """Return output and gradients of f(*learnt, *given), which PyTorch has for the op `name` with
+    these settings: by default its function of that name."""
+    arguments = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (*learnt, *given)]
+    tensors = [torch.from_numpy(a) for a in arguments]
+    tensors = [x.double() if x.is_floating_point() else x for x in tensors]
+    leaves = [x.requires_grad_() for x in tensors[:len(learnt)]]
+    f = f or partial(getattr(F, name), **settings)
     output = f(*tensors)
     g = np.asarray(np.random.default_rng(0).standard_normal(output.shape), np.float32)
     output.backward(torch.from_numpy(g).double())
@@ -138,31 +136,24 @@ def ops(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
     look = rng.random((2, 1, 5, 7)) < 0.6
     look[0, 0, 2] = False                                       # this query may look nowhere
     added = np.where(rng.random((5, 7)) < 0.8, r((5, 7)), -np.inf)
-    attention = F.scaled_dot_product_attention
+    attention = "scaled_dot_product_attention"
     return {
-        "gelu": op("gelu", F.gelu, [line]),
-        "gelu by tanh": op("gelu", lambda x: F.gelu(x, approximate="tanh"), [line],
-                           approximate="tanh"),
-        "silu": op("silu", F.silu, [line]),
-        "layer_norm": op("layer_norm", lambda x, w, b: F.layer_norm(x, (6,), w, b, eps=1e-5),
-                         [faint + 0.5, r(6), r(6)], eps=1e-5),
-        "rms_norm": op("rms_norm", lambda x, w: F.rms_norm(x, (6,), w, eps=1e-5), [faint, r(6)],
-                       eps=1e-5),
-        "log_softmax": op("log_softmax", lambda x: F.log_softmax(x, dim=-1), [logits]),
-        "log_softmax over another axis": op("log_softmax", lambda x: F.log_softmax(x, dim=1),
-                                            [r((2, 5, 3))], axis=1),
-        "cross_entropy": op("cross_entropy",
-                            lambda x, t: F.cross_entropy(x.swapaxes(1, 2), t, ignore_index=3),
-                            [logits], (targets,), ignore_index=3),
-        "attention with a boolean mask": op("scaled_dot_product_attention", attention,
-                                            [q, k, v], (look,)),
-        "attention with a float mask": op("scaled_dot_product_attention", attention,
-                                          [q, k, v], (added,)),
-        "causal attention of fewer queries than keys": op(
-            "scaled_dot_product_attention",
-            lambda q, k, v: attention(q, k, v, is_causal=True, scale=0.7), [q, k, v],
-            is_causal=True, scale=0.7),
-    }
+        "gelu": op("gelu", [line]),
+        "gelu by tanh": op("gelu", [line], approximate="tanh"),
+        "silu": op("silu", [line]),
+        "layer_norm": op("layer_norm", [faint + 0.5, r(6), r(6)], eps=1e-5,
+                         f=lambda x, w, b: F.layer_norm(x, (6,), w, b, eps=1e-5)),
+        "rms_norm": op("rms_norm", [faint, r(6)], eps=1e-5,
+                       f=lambda x, w: F.rms_norm(x, (6,), w, eps=1e-5)),
+        "log_softmax": op("log_softmax", [logits], f=lambda x: F.log_softmax(x, dim=-1)),
+        "log_softmax over another axis": op("log_softmax", [r((2, 5, 3))], axis=1,
+                                            f=lambda x: F.log_softmax(x, dim=1)),
+        "cross_entropy": op("cross_entropy", [logits], (targets,), ignore_index=3,
+                            f=lambda x, t: F.cross_entropy(x.mT, t, ignore_index=3)),
+        "attention with a boolean mask": op(attention, [q, k, v], (look,)),
+        "attention with a float mask": op(attention, [q, k, v], (added,)),
+        "causal attention of fewer queries than keys": op(attention, [q, k, v], is_causal=True,
+                                                          scale=0.7)}
 
 
 def write(name: str, parts: dict[str, dict[str, np.ndarray]], **versions: str) -> None:
