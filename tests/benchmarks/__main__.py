@@ -15,7 +15,6 @@
 Without a name, the first five.  Tables go to standard output, and with the raw times to a
 JSON file.  Ctrl-C ends with what was measured until then; --resume resumes a board or an ablation.
 """
-import argparse
 import contextlib
 import importlib
 import os
@@ -60,7 +59,7 @@ GROUPS = {
                    "board, and add them there")}}
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv=None):
     """The command."""
     options = parse(argv)
     os.environ.update(dict.fromkeys(THREADS, str(options.threads)))     # before these libraries
@@ -86,7 +85,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f"\nall of it, with the raw times: {options.json}")
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def parse(argv):
     """Return the settings on the command line."""
     command = parser("tests.benchmarks", __doc__)
     command.add_argument("what", nargs="*", metavar="WHAT", help="one or more of the above")

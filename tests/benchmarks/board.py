@@ -6,7 +6,6 @@ evaluating, compiling and saving do not count; or with --characters the same num
 trained on, which does not depend on the machine.  A run's loss is that of its best model, over the
 whole validation split.
 """
-import argparse
 import math
 import os
 import pathlib
@@ -28,7 +27,7 @@ from model.run import Step
 from model.scoring import evaluate, yardstick
 from model.settings import Settings, completed
 from tests.benchmarks.remote import ABSENT, environment_before_minigrad, has_pytorch, pytorch
-from tests.benchmarks.report import FASTER, Report, machine, plot
+from tests.benchmarks.report import FASTER, machine, plot
 from tests.benchmarks.timing import say
 from tests.kit import ROOT, run_of
 
@@ -45,10 +44,8 @@ COLOURS = ("#0b62a4", "#c8500a")
 GREY = "#666666"
 ABOVE = 1.3         # times the highest loss: counted n-grams with more are not drawn
 
-Groups = dict[tuple[float, str], list[dict]]        # (budget, name) -> the runs of all seeds
 
-
-def measure_board(options: argparse.Namespace, report: Report) -> None:
+def measure_board(options, report):
     """Show each recipe, by minigrad and by PyTorch, in a table and a plot."""
     sides, notes = [""], []
     if not options.no_pytorch and has_pytorch():
@@ -59,13 +56,13 @@ def measure_board(options: argparse.Namespace, report: Report) -> None:
                         for side in sides}, notes, options, report)
 
 
-def measure_ablation(options: argparse.Namespace, report: Report) -> None:
+def measure_ablation(options, report):
     """Show the modern recipe, and the same with each of its parts replaced."""
     take_runs("ablation", {flags or WHOLE: ["--recipe", WHOLE, *flags.split()]
                            for flags in ("", *WITHOUT)}, [], options, report)
 
 
-def begin(what: str, notes: list[str], options: argparse.Namespace, report: Report) -> dict:
+def begin(what, notes, options, report):
     """Return an empty board, or with --resume that of the file, if it was measured under the same
     conditions; the report keeps it."""
     now = {"unit": "characters" if options.characters else "minutes", "data": options.data,
@@ -84,8 +81,7 @@ def begin(what: str, notes: list[str], options: argparse.Namespace, report: Repo
     return found
 
 
-def take_runs(what: str, entries: dict[str, list[str]], notes: list[str],
-              options: argparse.Namespace, report: Report) -> None:
+def take_runs(what, entries, notes, options, report):
     """Take one run after the other, all of the first seed before the second, except for those of an
     earlier board; write each as soon as it has ended, and show what there is at the end.
 
@@ -117,8 +113,7 @@ def take_runs(what: str, entries: dict[str, list[str]], notes: list[str],
         show(what, found, options.plot, report)
 
 
-def flags_of_run(flags: list[str], unit: str, budget: float, seed: int, text: Text,
-                 options: argparse.Namespace) -> list[str]:
+def flags_of_run(flags, unit, budget, seed, text, options):
     """Return the flags of a run that ends after so many minutes, or after the steps that read so
     many characters."""
     limit = ["--minutes", f"{budget:g}"]
@@ -130,7 +125,7 @@ def flags_of_run(flags: list[str], unit: str, budget: float, seed: int, text: Te
             "--threads", str(options.threads)]
 
 
-def read_text(name: str) -> Text:
+def read_text(name):
     """Return a text by name or path, split as by train.py."""
     if name not in data.KNOWN_TEXTS:
         name = os.path.abspath(os.path.expanduser(name))
@@ -140,7 +135,7 @@ def read_text(name: str) -> Text:
         sys.exit(in_a_line(f"tests.benchmarks: {error}"))
 
 
-def train(flags: list[str], text: Text) -> dict[str, object]:
+def train(flags, text):
     """Run train.py with these flags; return the loss of its best model, steps and seconds."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "train.py", *flags, "--out_dir", folder]
@@ -156,7 +151,7 @@ def train(flags: list[str], text: Text) -> dict[str, object]:
             "steps": state["iteration"], "seconds": state["seconds"]}
 
 
-def train_twin(flags: list[str], text: Text) -> dict[str, object]:
+def train_twin(flags, text):
     """Take the run that train.py makes of these flags, with PyTorch's steps in place of minigrad's:
     the same first weights, batches, learning rates, clock and evaluations."""
     s = Settings(**completed(Parser("train.py", "", Settings).given(flags), len(text)))
@@ -180,7 +175,7 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
     return {"loss": loss, "steps": state.iteration, "seconds": state.seconds}
 
 
-def show(what: str, found: dict, path: pathlib.Path, report: Report) -> None:
+def show(what, found, path, report):
     """Show the table of a board or an ablation; of a board also the counted n-grams and a plot."""
     where = "{data}, --threads {threads}".format_map(found["conditions"])
     unit, notes = found["conditions"]["unit"], list(found["notes"])
@@ -203,21 +198,21 @@ def show(what: str, found: dict, path: pathlib.Path, report: Report) -> None:
         {"": "{}", unit: "{:,.10g}", **SPREAD, "steps": "{:,.0f}", **columns}, rows, notes)
 
 
-def grouped(runs: list[dict]) -> Groups:
-    """Return the runs in groups, those of the shortest first."""
+def grouped(runs):
+    """Return the runs in groups, (budget, name) -> those of all seeds; the shortest come first."""
     groups = {}
     for run in sorted(runs, key=lambda run: run["budget"]):
         groups.setdefault((run["budget"], run["entry"]), []).append(run)
     return groups
 
 
-def spread(runs: list[dict]) -> list[float]:
+def spread(runs):
     """Return mean, least and most of the losses, and their number."""
     losses = [run["loss"] for run in runs]
     return [statistics.mean(losses), min(losses), max(losses), len(losses)]
 
 
-def speeds(groups: Groups, budget: float, name: str) -> list[float]:
+def speeds(groups, budget, name):
     """Return steps per second, and how many times as fast minigrad is, beside PyTorch."""
     def speed(name):
         runs = groups.get((budget, name), [])
@@ -226,7 +221,7 @@ def speeds(groups: Groups, budget: float, name: str) -> list[float]:
     return [speed(name), ours / speed(name)]
 
 
-def above(groups: Groups, budget: float, name: str) -> list[float]:
+def above(groups, budget, name):
     """Return the mean difference from the whole recipe with the same seed."""
     whole = {run["seed"]: run["loss"] for run in groups.get((budget, WHOLE), [])}
     found = [run["loss"] - whole[run["seed"]] for run in groups[budget, name]
@@ -234,7 +229,7 @@ def above(groups: Groups, budget: float, name: str) -> list[float]:
     return [statistics.mean(found) if found else math.nan]
 
 
-def draw(axes, counted: dict[str, float], groups: Groups, title: str) -> None:
+def draw(axes, counted, groups, title):
     """Draw loss over the budget: means, and bars from least to most.  A recipe has its colour,
     PyTorch is dotted; a counted n-gram that is not far above the runs is a level with its name."""
     budgets, names = (list(dict.fromkeys(of)) for of in zip(*groups))

@@ -4,13 +4,10 @@ Kernels are called through public ops, except for products, so that what is time
 waits for.  All run in one process, where minigrad has the C library keep freed memory; PyTorch's
 ops profit from that too.
 """
-import argparse
 import importlib
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
 
 import numpy as np
 
@@ -18,8 +15,7 @@ import minigrad as mg
 from minigrad import formulas
 from model import Transformer
 from tests.benchmarks.remote import has_pytorch
-from tests.benchmarks.report import Report
-from tests.benchmarks.sizes import VOCABULARY, Size
+from tests.benchmarks.sizes import VOCABULARY
 from tests.benchmarks.steps import config_of
 from tests.benchmarks.timing import Timed, dropped_turns, plan, take_turns, timed
 
@@ -30,10 +26,8 @@ OPTIMIZER = dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
 NGRAM_ROWS = 32768  # of the modern recipe
 NAMES = ("minigrad", "NumPy", "PyTorch")
 
-Line = tuple[str, float, list[Timed]]       # name, GFLOP or nan, contestants
 
-
-def measure_kernels(size: Size, options: argparse.Namespace, report: Report) -> None:
+def measure_kernels(size, options, report):
     """Measure the products, then all other kernels."""
     torch = importlib.import_module("torch") if has_pytorch() else None
     measure(f"Products of a step, {size.name}: medians in GFLOP/s", "{:,.1f}",
@@ -42,9 +36,9 @@ def measure_kernels(size: Size, options: argparse.Namespace, report: Report) -> 
             ops(size, torch), options, report)
 
 
-def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Namespace,
-            report: Report) -> None:
-    """Show a row for each line, and the geometric means of the speed-ups."""
+def measure(title, form, lines, options, report):
+    """Show a row for each line (name, GFLOP or nan, contestants), and the geometric means of the
+    speed-ups."""
     rounds, repeats = plan(options, *TURNS)
     rows, taken, raw = [], [], []
     try:
@@ -67,7 +61,7 @@ def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Name
                              "over PyTorch": "{:.2f} x"}, rows, notes, raw)
 
 
-def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:
+def products(size, torch):
     """Yield each product with a weight W (P, K) in a step: forward, to the input, to the weight."""
     N, C = size.batch * size.block, size.channels
     rng = np.random.default_rng(0)
@@ -82,7 +76,7 @@ def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:
                    2e-9 * N * K * P, timed(dict(zip(NAMES, calls))))
 
 
-def cases(size: Size, torch: ModuleType | None) -> Iterator[tuple]:
+def cases(size, torch):
     """Yield each op of the model except products: name, arrays that require a gradient, the op, and
     PyTorch's, which needs PyTorch when it is called."""
     B, T, C, H = size.batch, size.block, size.channels, size.heads
@@ -109,7 +103,7 @@ def cases(size: Size, torch: ModuleType | None) -> Iterator[tuple]:
     yield "softmax", [normal((B * H * T, T))], mg.softmax, lambda x: F.softmax(x, dim=-1)
 
 
-def ops(size: Size, torch: ModuleType | None) -> Iterator[Line]:
+def ops(size, torch):
     """Yield the value of each case and its gradients, each by itself; then the optimiser."""
     for name, inputs, op, theirs in cases(size, torch):
         def leaves():       # new ones for each call, so that gradients do not add up

@@ -4,7 +4,6 @@
 
 prints the times of 20 steps, as JSON.
 """
-import argparse
 import itertools
 import json
 import math
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from tests.benchmarks.report import Report, plot
+from tests.benchmarks.report import plot
 
 WAYS = {        # seconds of a sum: ranks, bytes of a row, seconds of a message and of a byte
     "ring": lambda W, n, message, byte: 2 * (W - 1) * (message + n / W * byte),
@@ -24,7 +23,7 @@ COUNTS = [2**i for i in range(1, 11)]
 COLOURS = ("#0b62a4", "#c8500a", "#2a7f3f", "#7b3fa0")
 
 
-def measure(name: str, steps: int) -> None:
+def measure(name, steps):
     """Print the seconds of a step: the total; computing, of that clipping and the optimiser, of
     that Muon, which ranks share; waiting for other ranks; exchanging sums and Muon's matrices.
     They are medians, averaged over the ranks."""
@@ -55,7 +54,7 @@ def measure(name: str, steps: int) -> None:
                         for m in part.momentum))))
 
 
-def in_ranks(size: int, threads: int, name: str, steps: int) -> dict[str, float]:
+def in_ranks(size, threads, name, steps):
     """Return what `measure` prints on so many ranks with so many threads each."""
     from tests.model.ranks.mpiexec import MPIEXEC, OPEN_MPI
     launcher = [] if size == 1 else [MPIEXEC, "-n", str(size)]
@@ -68,8 +67,7 @@ def in_ranks(size: int, threads: int, name: str, steps: int) -> dict[str, float]
     return json.loads(ended.stdout)
 
 
-def predicted(W: int, rows: float, cost: dict[str, float], way: str, message: float, byte: float
-              ) -> float:
+def predicted(W, rows, cost, way, message, byte):
     """Return the seconds of a step of W ranks with so many rows each."""
     sums = WAYS[way](W, cost["bytes"], message, byte)
     matrices = WAYS[way](W, cost["stepped"], message, byte) / 2     # sent once, and not back
@@ -77,7 +75,7 @@ def predicted(W: int, rows: float, cost: dict[str, float], way: str, message: fl
             + (cost["stepped"] > 0) * matrices + MEETINGS * math.ceil(math.log2(W)) * message)
 
 
-def efficiencies(W: int, cost: dict[str, float], message: float, byte: float) -> list[float]:
+def efficiencies(W, cost, message, byte):
     """Return the share of W times one rank's speed: of strong scaling, where W ranks share its
     batch, by ring and by tree, and of weak scaling, where each has as large a batch."""
     alone = cost["fixed"] + cost["shared"] + cost["batch"] * cost["row"]
@@ -87,7 +85,7 @@ def efficiencies(W: int, cost: dict[str, float], message: float, byte: float) ->
     return strong + weak
 
 
-def walls(cost: dict[str, float], message: float, byte: float) -> list[str]:
+def walls(cost, message, byte):
     """Return where strong scaling ends, one line for each reason, and what would have to change."""
     def rows(W):
         return math.ceil(cost["batch"] / W) * cost["row"]
@@ -107,7 +105,7 @@ def walls(cost: dict[str, float], message: float, byte: float) -> list[str]:
     return [f"{reason}: {where}.  {remedy}" for (reason, _, remedy), where in zip(reasons, first)]
 
 
-def measure_ranks(options: argparse.Namespace, report: Report) -> None:
+def measure_ranks(options, report):
     """Measure steps of one process and of several ranks; then predict larger numbers of ranks."""
     message, byte = 1e-6 * options.latency, 1e-9 / options.bandwidth
     network = f"messages of {options.latency:g} µs and {options.bandwidth:g} GB/s"
@@ -127,7 +125,7 @@ def measure_ranks(options: argparse.Namespace, report: Report) -> None:
                    options.scaling))
 
 
-def measure_model(name: str, options: argparse.Namespace, report: Report) -> dict[str, float]:
+def measure_model(name, options, report):
     """Show the steps of a model, measured and predicted; return the costs of one rank."""
     steps, processors = options.steps or (5 if options.quick else 20), options.threads
     one = in_ranks(1, 1, name, steps)
@@ -162,7 +160,7 @@ def measure_model(name: str, options: argparse.Namespace, report: Report) -> dic
     return cost
 
 
-def draw(axes, scaling: dict[str, list[list[float]]], title: str) -> None:
+def draw(axes, scaling, title):
     """Draw efficiency over ranks: for each model, strong and weak scaling by a ring."""
     for (name, rows), colour in zip(scaling.items(), COLOURS):
         strong, _, weak, _ = zip(*rows)

@@ -1,10 +1,8 @@
 """The model of a folder, such as a converted one, beside transformers and llama.cpp; and its
 start."""
-import argparse
 import contextlib
 import importlib.util
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
@@ -17,11 +15,9 @@ import numpy as np
 
 import data
 from minigrad.packed import PackedTensor
-from model import Transformer
 from model.checkpoint import BEST, load_checkpoint
 from model.kv_cache.decoder import Decoder
 from tests.benchmarks.remote import llama_cpp, transformers
-from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import TEMPERATURE
 from tests.benchmarks.timing import plan, say, timed
 from tests.kit import ROOT
@@ -35,7 +31,7 @@ AGREEMENT = 1e-3        # of the logits of both sides, relative to the largest
 ABSENT = "{}: absent, because {} is not installed"
 
 
-def measure_real(options: argparse.Namespace, report: Report) -> None:
+def measure_real(options, report):
     """Measure the tokens of the model of --out_dir, and the time to its first token."""
     out_dir = options.out_dir.resolve()
     measure_tokens(options, report, out_dir / BEST)
@@ -49,7 +45,7 @@ def measure_real(options: argparse.Namespace, report: Report) -> None:
                  [f"All starts with kernels on disk: {', '.join(f'{s:.2f}' for s in warm)} s."])
 
 
-def seconds_to_a_token(out_dir: pathlib.Path, kernels: str) -> float:
+def seconds_to_a_token(out_dir, kernels):
     """Return the seconds until model.sample writes a token; its kernels are kept in a folder."""
     environment = os.environ | {"NUMBA_CACHE_DIR": kernels, "PYTHONUNBUFFERED": "1"}
     words = "-m model.sample --max_new_tokens 1 --out_dir".split()
@@ -64,7 +60,7 @@ def seconds_to_a_token(out_dir: pathlib.Path, kernels: str) -> float:
     sys.exit(f"model.sample ended too early: {line.strip()}")
 
 
-def measure_tokens(options: argparse.Namespace, report: Report, path: pathlib.Path) -> None:
+def measure_tokens(options, report, path):
     """Compare tokens that are drawn one by one, and a prompt that is read at once."""
     model, tokenizer, *_ = load_checkpoint(path)
     text, _ = tokenizer.without_unknown(data.read_text(TEXT))
@@ -107,7 +103,7 @@ def measure_tokens(options: argparse.Namespace, report: Report, path: pathlib.Pa
                      {"tokens/s": ("{:,.0f}", prompt)}, form="{:,.0f}")
 
 
-def bytes_of_a_step(model: Transformer) -> int:
+def bytes_of_a_step(model):
     """Return the bytes of the weights that each token needs as a whole."""
     looked_up = {"position_embedding.weight", "ngram_embedding.weight"}
     if not model.config.tied:
@@ -125,7 +121,7 @@ def summed(a):
     return total
 
 
-def agreement(ours: np.ndarray, theirs: np.ndarray) -> str:
+def agreement(ours, theirs):
     """Check that both sides compute the same logits; return a note."""
     apart = np.abs(ours - theirs).max() / np.abs(theirs).max()
     if not apart < AGREEMENT:

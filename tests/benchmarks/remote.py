@@ -9,9 +9,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
 from tests.benchmarks.sizes import ENVIRONMENT
 from tests.benchmarks.timing import Seconds
@@ -20,7 +18,7 @@ ABSENT = "PyTorch: absent, because it is not installed"
 _sides = {}         # over there: the object
 
 
-def has_pytorch() -> bool:
+def has_pytorch():
     """Whether PyTorch is installed."""
     return importlib.util.find_spec("torch") is not None
 
@@ -38,28 +36,28 @@ class Remote:
     RuntimeError : something went wrong over there.
     """
 
-    def __init__(self, name: str, settings: dict) -> None:
+    def __init__(self, name, settings):
         # Ctrl-C ends the process without a traceback.
         self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), signal.signal,
                                          (signal.SIGINT, signal.SIG_DFL))
         with environment_before_minigrad():
             self._pool.submit(_make, name, settings).result()
 
-    def __enter__(self) -> "Remote":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         self._pool.shutdown()
 
-    def call(self, method: str, *arguments: Any) -> Any:
+    def call(self, method, *arguments):
         """Return what a method returns."""
         return self.ask(method, *arguments)[0]
 
-    def time(self, method: str, *arguments: Any) -> Seconds:
+    def time(self, method, *arguments):
         """Return the seconds of a method."""
         return Seconds(self.ask(method, *arguments)[1])
 
-    def ask(self, method: str, *arguments: Any) -> tuple[Any, float]:
+    def ask(self, method, *arguments):
         """Return what a method returns, and the seconds that it takes over there."""
         return self._pool.submit(_answer, method, arguments).result()
 
@@ -89,13 +87,13 @@ def _in_a_line():
         raise RuntimeError(said.splitlines()[0]) from None
 
 
-def pytorch(model: Any, s: Any, mode: str = "eager") -> Remote:
+def pytorch(model, s, mode="eager"):
     """Return a copy of a Transformer on PyTorch, which trains with these Settings: twin.PyTorch."""
     return Remote("twin.PyTorch", dict(config=dataclasses.asdict(model.config), mode=mode,
                                        weights=model.state_dict(), **training_of(s)))
 
 
-def transformers(path: os.PathLike) -> Remote:
+def transformers(path):
     """Return the model of a checkpoint on the library `transformers`: twin.Pretrained.
 
     Raises
@@ -108,7 +106,7 @@ def transformers(path: os.PathLike) -> Remote:
         return Remote("twin.Pretrained", dict(path=folder))
 
 
-def llama_cpp(path: os.PathLike, threads: int) -> Remote:
+def llama_cpp(path, threads):
     """Return the model of a checkpoint in llama.cpp: llama_cpp.LlamaCpp.  A model that came from a
     GGUF file is in the same file again.
 
@@ -124,7 +122,7 @@ def llama_cpp(path: os.PathLike, threads: int) -> Remote:
         return Remote("llama_cpp.LlamaCpp", dict(path=file, threads=threads))
 
 
-def training_of(s: Any) -> dict[str, object]:
+def training_of(s):
     """Return the training arguments of twin.PyTorch for the Settings of a run."""
     ngram_decay = s.weight_decay if s.ngram_decay is None else s.ngram_decay
     return dict(lr=s.learning_rate, betas=(s.beta1, s.beta2), weight_decay=s.weight_decay,
@@ -133,7 +131,7 @@ def training_of(s: Any) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def environment_before_minigrad() -> Iterator[None]:
+def environment_before_minigrad():
     """Restore the environment variables of the start, except for numbers of threads."""
     now = dict(os.environ)
     for name in now.keys() - ENVIRONMENT.keys() - {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}:

@@ -1,5 +1,4 @@
 """Results as tables on the screen, as one JSON file with all raw times, and as plots."""
-import argparse
 import contextlib
 import importlib.metadata
 import json
@@ -9,15 +8,13 @@ import platform
 import sys
 import textwrap
 import time
-from collections.abc import Callable
-from typing import Any
 
 import llvmlite.binding
 import numba
 import numpy as np
 
 from minigrad.watch.text import aligned
-from tests.benchmarks.timing import Timed, dropped_turns, take_turns
+from tests.benchmarks.timing import dropped_turns, take_turns
 
 WIDTH = 100
 FASTER = "{:.2f} x as fast"
@@ -35,7 +32,7 @@ class Report:
     earlier : the content of such a file, if more is added to it.
     """
 
-    def __init__(self, path: pathlib.Path | None, earlier: dict | None = None) -> None:
+    def __init__(self, path, earlier=None):
         self.path = path
         self.content = (earlier or {"machine": machine()}) | {"tables": []}
         if earlier is None:
@@ -43,14 +40,12 @@ class Report:
         for name, value in self.content["machine"].items():
             print(f"{name:11} {value}")
 
-    def keep(self, name: str, found: object) -> None:
+    def keep(self, name, found):
         """Write raw results under a name of their own."""
         self.content[name] = found
         self._write()
 
-    def turns(self, title: str, contestants: list[Timed], rounds: int,
-              rates: dict[str, tuple[str, float]], notes: list[str] = (), form: str = "{:,.1f}",
-              calls: int = 1, **how) -> None:
+    def turns(self, title, contestants, rounds, rates, notes=(), form="{:,.1f}", calls=1, **how):
         """Let contestants take turns, and show a table of them, also after an interruption.
 
         Parameters
@@ -73,8 +68,7 @@ class Report:
                  t.median / contestants[0].median] for t in contestants if t.times], notes,
                 contestants)
 
-    def table(self, title: str, columns: dict[str, str], rows: list[list],
-              notes: list[str] = (), raw: list[Timed] = ()) -> None:
+    def table(self, title, columns, rows, notes=(), raw=()):
         """Print and keep a table.
 
         Parameters
@@ -107,7 +101,7 @@ class Report:
                      "file with --json")
 
 
-def earlier(options: argparse.Namespace) -> dict | None:
+def earlier(options):
     """Return the content of the JSON file if the command line says --resume."""
     if not options.resume:
         return None
@@ -122,7 +116,7 @@ def earlier(options: argparse.Namespace) -> dict | None:
              "--resume")
 
 
-def machine() -> dict[str, str]:
+def machine():
     """Return what the times depend on."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     versions, name = [], platform.processor() or platform.machine()
@@ -140,7 +134,7 @@ def machine() -> dict[str, str]:
             "date": time.strftime("%Y-%m-%d %H:%M")}
 
 
-def plot(draw_on: Callable[[Any], None], height: float, path: pathlib.Path) -> str:
+def plot(draw_on, height, path):
     """Draw on the axes of a figure of this height in inches, and write it; return a note of the
     outcome."""
     try:

@@ -3,20 +3,19 @@
 Each text is trained on with and without the rule, in the same number of steps: those that read
 --characters of it, 3.2 million by default, or 20 passes over a shorter text.
 """
-import argparse
 import pathlib
 import statistics
 
 from model.settings import MODERN, MOST_PASSES, completed
 from tests.benchmarks.board import COLOURS, GREY, WHOLE, flags_of_run, read_text, train
-from tests.benchmarks.report import Report, plot
+from tests.benchmarks.report import plot
 from tests.benchmarks.timing import say
 
 CHARACTERS = 3.2e6
 WITHOUT = ("--dropout", f"{MODERN['dropout']:g}", "--ngram_dropout", f"{MODERN['ngram_dropout']:g}")
 
 
-def measure_rule(options: argparse.Namespace, report: Report) -> None:
+def measure_rule(options, report):
     """Show the loss of each text with the rule and without it."""
     most, found = max(options.characters or [CHARACTERS]), []
     for path in options.texts:
@@ -37,7 +36,7 @@ def measure_rule(options: argparse.Namespace, report: Report) -> None:
     show(found, options, report)
 
 
-def show(found: list[dict], options: argparse.Namespace, report: Report) -> None:
+def show(found, options, report):
     """Show a row and a point for each text: means over the seeds."""
     rows = []
     for name in dict.fromkeys(run["text"] for run in found):
@@ -55,7 +54,7 @@ def show(found: list[dict], options: argparse.Namespace, report: Report) -> None
                   "without it": "{:.3f}", "difference": "{:+.3f}"}, rows, [note])
 
 
-def draw(axes, rows: list[list]) -> None:
+def draw(axes, rows):
     """Draw both losses of each text in a row of its own, by the passes over it."""
     names, passes, _, _, ruled, usual, _ = zip(*rows)
     places = range(len(rows))

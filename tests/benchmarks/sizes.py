@@ -23,7 +23,7 @@ class Size:
     batch: int
     dropout: float = 0.0
 
-    def __str__(self) -> str:
+    def __str__(self):
         return (f"{self.layers} layers, {self.heads} heads, {self.channels} channels, "
                 f"block {self.block}, batch {self.batch}, dropout {self.dropout:g}")
 

@@ -1,7 +1,6 @@
 """Training steps, of sizes and of recipes, and sampling: minigrad beside PyTorch.
 
 test_benchmarks_twin.py tests that both sides take the same steps."""
-import argparse
 import contextlib
 import string
 from dataclasses import replace
@@ -16,8 +15,7 @@ from model.generation import stream_many
 from model.settings import Settings, completed
 from tests.benchmarks.board import read_text
 from tests.benchmarks.remote import ABSENT, has_pytorch, pytorch
-from tests.benchmarks.report import Report
-from tests.benchmarks.sizes import SIZES, VOCABULARY, Size
+from tests.benchmarks.sizes import SIZES, VOCABULARY
 from tests.benchmarks.timing import Seconds, plan, say, timed
 from tests.kit import run_of
 
@@ -29,7 +27,7 @@ SAMPLES = {"small": (8, 2048), "baby": (5, 384)}    # rounds, characters of a tu
 MANY = 16           # sequences at once
 
 
-def settings_of(name: str, characters: int) -> Settings:
+def settings_of(name, characters):
     """Return the settings of an endless run of a size or a recipe, for a text of this length."""
     given = {"recipe": name}
     if size := SIZES.get(name):
@@ -38,21 +36,20 @@ def settings_of(name: str, characters: int) -> Settings:
     return replace(Settings(**completed(given, characters)), minutes=None, max_iters=ENDLESS)
 
 
-def measure_step(size: Size, options: argparse.Namespace, report: Report) -> None:
+def measure_step(size, options, report):
     """Compare training steps of a size, in each mode of PyTorch."""
     measure_training(size.name, f"A training step, {size.name}: {size}", STEPS[size.name],
                      options.modes, options, report, warmup=0 if size.name == "baby" else 2)
 
 
-def measure_recipe(options: argparse.Namespace, report: Report) -> None:
+def measure_recipe(options, report):
     """Compare training steps of train.py's recipes."""
     for recipe in options.recipes:
         measure_training(recipe, f"A training step of --recipe {recipe}", RECIPE_STEPS, ["eager"],
                          options, report, warmup=2, only_quiet=True)
 
 
-def measure_training(name: str, title: str, turns: tuple[int, int], modes: list[str],
-                     options: argparse.Namespace, report: Report, **how) -> None:
+def measure_training(name, title, turns, modes, options, report, **how):
     """Compare steps of train.py with the same steps on PyTorch."""
     text = read_text(TEXT)
     s = settings_of(name, len(text))
@@ -77,13 +74,13 @@ def measure_training(name: str, title: str, turns: tuple[int, int], modes: list[
                      notes, **how)
 
 
-def config_of(size: Size) -> TransformerConfig:
+def config_of(size):
     """Return the configuration of a size."""
     return TransformerConfig(VOCABULARY, size.block, size.layers, size.heads, size.channels,
                              size.dropout)
 
 
-def measure_sampling(size: Size, options: argparse.Namespace, report: Report) -> None:
+def measure_sampling(size, options, report):
     """Compare sampling with windows as full as they become, of one sequence and of many."""
     rounds, count = plan(options, *SAMPLES[size.name])
     slow = max(1, count // 50)      # characters by PyTorch, which takes as long for each

@@ -4,13 +4,11 @@ A loop that keeps its sums in registers on one processor may keep them on the st
 run at half its speed.  LLVM can compile for every processor, and llvm-mca (in LLVM's own tools)
 predicts the cycles of a loop.
 """
-import argparse
 import ctypes
 import math
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -18,8 +16,7 @@ import numpy as np
 from llvmlite import ir
 
 from minigrad.kernels.compiler import processor
-from minigrad.kernels.compiler.tiles import HERE, SIZES, Size, tiles_of
-from tests.benchmarks.report import Report
+from minigrad.kernels.compiler.tiles import HERE, SIZES, tiles_of
 
 X86, APPLE, ARM = "x86_64-unknown-linux-gnu", "arm64-apple-macosx", "aarch64-unknown-linux-gnu"
 PROCESSORS = {"haswell": (X86, (32, 16)), "znver3": (X86, (32, 16)),
@@ -44,17 +41,17 @@ class Loop:
     code: list[str]
 
     @property
-    def multiply_adds(self) -> list[str]:
+    def multiply_adds(self):
         """The lines that multiply and add vectors."""
         return [line for line in self.code if _MULTIPLY_ADD.match(line)]
 
     @property
-    def spills(self) -> list[str]:
+    def spills(self):
         """The lines that load a vector from the stack, or store one there."""
         return [line for line in self.code if _STACK.search(line) and _VECTOR.search(line)]
 
 
-def loops(name: str, dtype: type = np.float32, module: ir.Module | None = None) -> list[Loop]:
+def loops(name, dtype=np.float32, module=None):
     """Return the loops of all tiles, or of another module, as compiled for a processor."""
     triple, kind = PROCESSORS[name]
     llvm.initialize_all_targets()
@@ -66,7 +63,7 @@ def loops(name: str, dtype: type = np.float32, module: ir.Module | None = None) 
     return list(_innermost(machine.emit_assembly(code).splitlines()))
 
 
-def _innermost(lines: list[str]) -> Iterator[Loop]:
+def _innermost(lines):
     tile, labels, ends = None, {}, []
     for n, line in enumerate(lines):
         if match := re.match(r'_?"?(minigrad_\w+)"?:', line):
@@ -83,7 +80,7 @@ def _innermost(lines: list[str]) -> Iterator[Loop]:
             ends.append(n)
 
 
-def predicted_share(loop: Loop, name: str) -> float:
+def predicted_share(loop, name):
     """Return the cycles of a loop's multiply-adds alone over those of the whole loop, by llvm-mca;
     nan if it is not installed or does not know the processor."""
     cycles = []
@@ -98,7 +95,7 @@ def predicted_share(loop: Loop, name: str) -> float:
     return cycles[0] / cycles[1] if len(cycles) == 2 else math.nan
 
 
-def tiles_here(dtype: type = np.float32, size: Size = HERE) -> Callable:
+def tiles_here(dtype=np.float32, size=HERE):
     """Compile tiles for this processor; return a function of addresses and numbers."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(tiles_of(FLOATS[dtype], size))),
                                         processor.target_machine())
@@ -111,7 +108,7 @@ def tiles_here(dtype: type = np.float32, size: Size = HERE) -> Callable:
     return function
 
 
-def measure_tiles(options: argparse.Namespace, report: Report) -> None:
+def measure_tiles(options, report):
     """Show the loop of whole tiles for each processor."""
     rows = []
     for name, (_, kind) in PROCESSORS.items():

@@ -1,5 +1,4 @@
 """Times, taken in turns, so that all that is compared meets the same machine."""
-import argparse
 import math
 import multiprocessing
 import os
@@ -42,7 +41,7 @@ class Timed:
     times: list[float] = field(default_factory=list)
     loud: list[list[float]] = field(default_factory=list)
 
-    def turn(self) -> list[float]:
+    def turn(self):
         """Return the seconds of some calls, one by one.  Calls before them wake the threads; they
         count only if they are long."""
         started = time.perf_counter()
@@ -62,24 +61,23 @@ class Timed:
         took = time.perf_counter() - started
         return float(result) if isinstance(result, Seconds) else took
 
-    def quantile(self, q: float) -> float:
+    def quantile(self, q):
         """Return the q-quantile of the calls in seconds; nan before the first call."""
         return float(np.quantile(self.times, q)) if self.times else math.nan
 
     @property
-    def median(self) -> float:
+    def median(self):
         """The median call in seconds."""
         return self.quantile(0.5)
 
 
-def timed(calls: dict[str, Callable[[], object]], *repeats_and_patience) -> list[Timed]:
+def timed(calls, *repeats_and_patience):
     """Return calls that need no preparation, as what can be timed."""
     return [Timed(name, lambda call=call: call, *repeats_and_patience)
             for name, call in calls.items()]
 
 
-def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 1,
-               only_quiet: bool = False) -> None:
+def take_turns(contestants, rounds, label, warmup=1, only_quiet=False):
     """Time the contestants A B C, A B C, ...; after an interruption, earlier times are still there.
 
     With `only_quiet`, a turn is dropped if other programs used more than QUIET of a core, unless
@@ -103,7 +101,7 @@ def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 
             contestant.times = sum(contestant.loud, [])
 
 
-def by_others() -> float:
+def by_others():
     """Return the seconds of processor time that other programs have used since the system started;
     nan on a system that does not count them.  Child processes of this one are not others."""
     try:
@@ -121,7 +119,7 @@ def _ticks(path, first, count):
     return [int(word) for word in line[first:][:count]]
 
 
-def dropped_turns(contestants: list[Timed], turns: int) -> str:
+def dropped_turns(contestants, turns):
     """Return a note of how many turns were dropped, by name."""
     dropped = Counter()
     for contestant in contestants:
@@ -131,13 +129,13 @@ def dropped_turns(contestants: list[Timed], turns: int) -> str:
             f"{QUIET:.0%} of a core: {counts}.  If all turns of one would be dropped, none is.")
 
 
-def plan(options: argparse.Namespace, rounds: int, steps: int) -> tuple[int, int]:
+def plan(options, rounds, steps):
     """Return rounds, and steps of a turn: from the command line, else these; fewer with --quick."""
     if options.quick:
         rounds, steps = 2, max(1, steps // 5)
     return options.rounds or rounds, options.steps or steps
 
 
-def say(text: str) -> None:
+def say(text):
     """Print a line of progress to standard error."""
     print(text, file=sys.stderr, flush=True)

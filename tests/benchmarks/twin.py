@@ -22,7 +22,7 @@ FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 class Attention(nn.Module):
     """Causal attention of many heads: (B, T, C) -> (B, T, C)."""
 
-    def __init__(self, config: SimpleNamespace) -> None:
+    def __init__(self, config):
         super().__init__()
         C, bias = config.n_embd, config.bias
         self.heads, self.p, self.qk_norm = config.n_head, config.dropout, config.qk_norm
@@ -36,7 +36,7 @@ class Attention(nn.Module):
             turns = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
         self.register_buffer("turns", turns, persistent=False)                  # (T, 1, D / 2)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         B, T, C = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2)           # (B, T, H, D)
         mixed = F.scaled_dot_product_attention(
@@ -44,7 +44,7 @@ class Attention(nn.Module):
             is_causal=True, dropout_p=self.p if self.training else 0.0)         # (B, H, T, D)
         return self.dropout(self.out(mixed.transpose(1, 2).reshape(B, T, C)))
 
-    def prepared(self, x: torch.Tensor) -> torch.Tensor:
+    def prepared(self, x):
         """Queries or keys brought to one size and turned by their positions, or as they are."""
         if self.qk_norm:
             x = F.rms_norm(x, x.shape[-1:], eps=EPS)
@@ -57,7 +57,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C)."""
 
-    def __init__(self, config: SimpleNamespace) -> None:
+    def __init__(self, config):
         super().__init__()
         C, bias = config.n_embd, config.bias
         self.norm1, self.norm2 = norm(config), norm(config)
@@ -67,7 +67,7 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         x = x + self.attention(self.norm1(x))
         return x + self.dropout(self.mlp["down"](self.activation(self.mlp["up"](self.norm2(x)))))
 
@@ -76,17 +76,17 @@ class NGramEmbedding(nn.Embedding):
     """The sum of a row for each n-gram that a character ends, from pairs to n characters:
     (B, T) -> (B, T, C)."""
 
-    def __init__(self, n: int, rows: int, channels: int, dropout: float) -> None:
+    def __init__(self, n, rows, channels, dropout):
         super().__init__(rows, channels)
         self.n, self.dropout = n, nn.Dropout(dropout)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, ids):
         rows = torch.from_numpy(self.rows(ids.numpy())).flatten(0, 1)
         kept = self.dropout(torch.ones(rows.shape)) if self.training and self.dropout.p else None
         return F.embedding_bag(rows, self.weight, mode="sum",
                                per_sample_weights=kept).view(*ids.shape, -1)
 
-    def rows(self, ids: np.ndarray) -> np.ndarray:
+    def rows(self, ids):
         """Which rows are summed, by FNV-1a of 64 bits: (B, T) -> (B, T, n - 1)."""
         T, found = ids.shape[1], []
         hashes = np.full(ids.shape, FNV_BASIS)
@@ -106,7 +106,7 @@ class Twin(nn.Module):
     ValueError : the model has what this one has not.
     """
 
-    def __init__(self, config: SimpleNamespace) -> None:
+    def __init__(self, config):
         super().__init__()
         C, bias = config.n_embd, config.bias
         has = dict(position=("learned", "rotary"), n_kv_head=(None, config.n_head),
@@ -128,7 +128,7 @@ class Twin(nn.Module):
         self.norm = norm(config)
         self.config = config
 
-    def forward(self, ids: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, ids, targets=None):
         """The loss; without targets, logits of the last position alone, (B, 1, V)."""
         x = self.hidden(ids)
         if targets is None:
@@ -136,7 +136,7 @@ class Twin(nn.Module):
         logits = self.logits(x)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
-    def hidden(self, ids: torch.Tensor) -> torch.Tensor:
+    def hidden(self, ids):
         """The output of the last block, (B, T) -> (B, T, C)."""
         x = self.token_embedding(ids)                                           # (B, T, C)
         if self.config.ngrams > 1:
@@ -148,12 +148,12 @@ class Twin(nn.Module):
             x = block(x)
         return x
 
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
+    def logits(self, x):
         """(B, T, C) -> (B, T, V)."""
         return F.linear(self.norm(x), self.token_embedding.weight)
 
 
-def norm(config: SimpleNamespace) -> nn.Module:
+def norm(config):
     """Over C channels: LayerNorm, or RMSNorm, which learns nothing."""
     if config.norm == "rms":
         return nn.RMSNorm(config.n_embd, eps=EPS, elementwise_affine=False)
@@ -172,8 +172,7 @@ class Muon:
     matrices : each with the rows of a section of it, which is a matrix by itself.
     """
 
-    def __init__(self, matrices: list[tuple[nn.Parameter, int]], weight_decay: float,
-                 momentum: float = 0.95, ns_steps: int = 3) -> None:
+    def __init__(self, matrices, weight_decay, momentum=0.95, ns_steps=3):
         self.matrices, self.weight_decay = matrices, weight_decay
         self.momentum, self.ns_steps = momentum, ns_steps
         self.params = _by_shape([(p.detach(), rows) for p, rows in matrices])
@@ -182,7 +181,7 @@ class Muon:
                        .view(-1, 1, 1) for group in self.params]
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
+    def step(self, lr):
         """Step every matrix."""
         gradients = _by_shape([(p.grad, rows) for p, rows in self.matrices])
         for group, g, m, scale in zip(self.params, gradients, self.momenta, self.scales):
@@ -194,7 +193,7 @@ class Muon:
                                         for step, p in zip(steps, group)])
 
 
-def orthogonalize(x: torch.Tensor, steps: int) -> torch.Tensor:
+def orthogonalize(x, steps):
     """About U V^T for each x = U S V^T: (N, M, K) -> (N, M, K)."""
     N, M, K = x.shape
     x = x / (x.flatten(1).norm(dim=1) + TINY).view(N, 1, 1)
@@ -213,7 +212,7 @@ def orthogonalize(x: torch.Tensor, steps: int) -> torch.Tensor:
     return torch.bmm(every, x)
 
 
-def wide(x: torch.Tensor) -> torch.Tensor:
+def wide(x):
     """Return a matrix, or its transpose, with no more rows than columns."""
     return x if x.shape[0] <= x.shape[1] else x.T
 
@@ -239,9 +238,7 @@ class PyTorch:
     ngram_decay : the weight decay of the n-gram table.
     """
 
-    def __init__(self, config: dict, mode: str, weights: dict[str, np.ndarray], lr: float,
-                 betas: tuple[float, float], weight_decay: float, max_norm: float, muon: bool,
-                 ngram_decay: float) -> None:
+    def __init__(self, config, mode, weights, lr, betas, weight_decay, max_norm, muon, ngram_decay):
         self.twin = Twin(SimpleNamespace(**config))
         self.twin.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
         self.loss = torch.compile(self.twin) if mode == "compiled" else self.twin
@@ -262,7 +259,7 @@ class PyTorch:
         self.muon = Muon(matrices, weight_decay)
         self.best = None
 
-    def step(self, ids: np.ndarray, targets: np.ndarray, lr: float, muon_lr: float) -> float:
+    def step(self, ids, targets, lr, muon_lr):
         """Train on one batch (B, T) at these learning rates; return the loss before the step."""
         self.twin.train()
         loss = self.loss(torch.from_numpy(ids), torch.from_numpy(targets))
@@ -276,7 +273,7 @@ class PyTorch:
         return loss.item()
 
     @torch.no_grad()
-    def evaluate(self, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:
+    def evaluate(self, x, y, batch_size):
         """Mean loss over windows (N, T), in nats per target that counts."""
         self.twin.eval()
         counted = [(y[at:at + batch_size] >= 0).sum() for at in range(0, len(y), batch_size)]
@@ -284,16 +281,16 @@ class PyTorch:
                   .item() for at in range(0, len(x), batch_size)]
         return float(np.dot(losses, counted) / sum(counted))
 
-    def keep(self) -> None:
+    def keep(self):
         """Remember the weights as the best."""
         self.best = {name: p.clone() for name, p in self.twin.state_dict().items()}
 
-    def go_back(self) -> None:
+    def go_back(self):
         """To the best weights."""
         self.twin.load_state_dict(self.best)
 
     @torch.no_grad()
-    def generate(self, ids: np.ndarray, count: int) -> None:
+    def generate(self, ids, count):
         """Draw `count` characters after ids (B, T), each from block_size before it; no cache."""
         self.twin.eval()
         ids = torch.from_numpy(ids)
@@ -306,18 +303,18 @@ class PyTorch:
 class Pretrained:
     """The model of a folder of Hugging Face, on the library `transformers`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path):
         from transformers import AutoModelForCausalLM
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.model.generation_config.eos_token_id = None        # which would end a text early
 
     @torch.inference_mode()
-    def logits(self, ids: np.ndarray) -> np.ndarray:
+    def logits(self, ids):
         """Return the logits of the next token, (B, T) -> (B, V)."""
         return self.model(torch.from_numpy(ids), logits_to_keep=1).logits[:, -1].numpy()
 
     @torch.inference_mode()
-    def generate(self, ids: np.ndarray, count: int) -> np.ndarray:
+    def generate(self, ids, count):
         """Draw tokens after ids (B, T), with the library's cache; return all, (B, T + count)."""
         ids = torch.from_numpy(ids)
         return self.model.generate(

@@ -16,12 +16,12 @@ from minigrad.kernels.compiler.vector_math import TAIL_SLOPE as SLOPE
 DEGREE, FARTHEST, POINTS, ROUNDS = 7, 14.0, 400, 400      # in float32, exp(-z^2 / 2) is 0 beyond
 
 
-def scaled_tail(z: float) -> float:
+def scaled_tail(z):
     """Return Phi(-z) exp(z^2 / 2)."""
     return math.erfc(z / math.sqrt(2)) / 2 * math.exp(z * z / 2)
 
 
-def fit() -> tuple[np.ndarray, float]:
+def fit():
     """Return the coefficients of t^0, t^1, ..., and the largest relative error."""
     low, high = 1 / (1 + float(SLOPE) * FARTHEST), 1.0
     u = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)

@@ -66,12 +66,11 @@ class Doubled:
     """PyTorch for Llama's code, which takes norms and angles in float32: float64 in its place."""
     float = float32 = torch.float64
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name):
         return getattr(torch, name)
 
 
-def model_of(model_type: str, options: dict, std: float, gain: float | None, dtype: torch.dtype,
-             rng: np.random.Generator) -> torch.nn.Module:
+def model_of(model_type, options, std, gain, dtype, rng):
     """Return a model with random weights that are exact in float32; around `gain` those that are
     vectors, or around what they are at first if it is None."""
     config = transformers.AutoConfig.for_model(model_type, bos_token_id=None, eos_token_id=None,
@@ -86,7 +85,7 @@ def model_of(model_type: str, options: dict, std: float, gain: float | None, dty
     return model
 
 
-def ours(config: TransformerConfig, theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def ours(config, theirs):
     """Return the arrays as minigrad names and lays them out."""
     family = families.family_of(config)
     found = {name: np.empty(shape) for name, shape in shapes_of(config).items()}
@@ -97,7 +96,7 @@ def ours(config: TransformerConfig, theirs: dict[str, np.ndarray]) -> dict[str, 
     return found
 
 
-def computed(config: TransformerConfig, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def computed(config, rng):
     """Return what a model computes of one random batch."""
     family = families.family_of(config)
     model = model_of(family.model_type, families.settings(config, family), STD, None,
@@ -106,7 +105,7 @@ def computed(config: TransformerConfig, rng: np.random.Generator) -> dict[str, n
     return one_pass(config, model, lambda ids: model(ids).logits, batch, partial(ours, config))
 
 
-def stored(model_type: str, options: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def stored(model_type, options, rng):
     """Return a model as transformers stores it, and its logits."""
     model = model_of(model_type, options, 0.3, 1.0, torch.float32, rng)
     ids = rng.integers(13, size=(3, 9))

@@ -29,14 +29,14 @@ NAMES = {"token_embedding": "wte", "position_embedding": "wpe", "blocks": "h", "
          "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj", "norm.": "ln_f."}
 
 
-def nanogpts(name: str) -> str:
+def nanogpts(name):
     """Return the name that a parameter of the twin has in a compiled model of nanoGPT."""
     for part, theirs in NAMES.items():
         name = name.replace(part, theirs)
     return f"_orig_mod.transformer.{name}"
 
 
-def trained() -> tuple[Twin, dict]:
+def trained():
     """Return a model after some steps on random ids, and its optimiser's state."""
     model = Twin(SimpleNamespace(**asdict(TransformerConfig(**SIZE)))).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.03)
@@ -48,7 +48,7 @@ def trained() -> tuple[Twin, dict]:
     return model, optimizer.state_dict()
 
 
-def main() -> None:
+def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     FOLDER.mkdir(exist_ok=True)

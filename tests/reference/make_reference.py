@@ -19,7 +19,6 @@ exact in float32, so that one file serves both types.  In the file:
 """
 import json
 import pathlib
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from types import SimpleNamespace
@@ -43,14 +42,14 @@ OPTIMIZER = dict(lr=3e-3, betas=(0.9, 0.99), eps=1e-3, weight_decay=0.1)
 MAX_NORM = 2.2          # some steps have more, some less
 
 
-def twin_of(config: TransformerConfig, weights: dict[str, np.ndarray]) -> Twin:
+def twin_of(config, weights):
     """Return the twin in float64 with these weights."""
     twin = Twin(SimpleNamespace(**asdict(config))).double()
     twin.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     return twin
 
 
-def wide_weights(config: TransformerConfig, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def wide_weights(config, rng):
     """Return weights of a Transformer that are wide enough for each of them to matter."""
     weights = Transformer(config).state_dict()
     for weight in weights.values():
@@ -61,8 +60,7 @@ def wide_weights(config: TransformerConfig, rng: np.random.Generator) -> dict[st
     return weights
 
 
-def one_pass(config: TransformerConfig, model: nn.Module, logits_of: Callable, batch: np.ndarray,
-             ours: Callable[[dict], dict] = dict) -> dict[str, np.ndarray]:
+def one_pass(config, model, logits_of, batch, ours=dict):
     """Return logits, loss and every gradient of one batch, ids and targets (2, B, T).
 
     Parameters
@@ -82,8 +80,7 @@ def one_pass(config: TransformerConfig, model: nn.Module, logits_of: Callable, b
             **{f"gradient/{name}": a for name, a in gradients.items()}}
 
 
-def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.random.Generator
-             ) -> dict[str, np.ndarray]:
+def training(config, weights, rng):
     """Return steps of clipping and AdamW, with weight decay for matrices only."""
     batches = rng.integers(config.vocab_size, size=(STEPS, 2, BATCH, config.block_size))
     twin = twin_of(config, weights)
@@ -106,8 +103,7 @@ def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.
             **{f"weight/{name}": p.detach().numpy() for name, p in twin.named_parameters()}}
 
 
-def op(name: str, learnt: list[np.ndarray], given: tuple[np.ndarray, ...] = (),
-       f: Callable | None = None, **settings) -> dict[str, np.ndarray]:
+def op(name, learnt, given=(), f=None, **settings):
     """Return output and gradients of f(*learnt, *given), which PyTorch has for the op `name` with
     these settings: by default its function of that name."""
     arguments = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (*learnt, *given)]
@@ -124,7 +120,7 @@ def op(name: str, learnt: list[np.ndarray], given: tuple[np.ndarray, ...] = (),
             **{f"gradient/{i}": leaf.grad.numpy() for i, leaf in enumerate(leaves)}}
 
 
-def ops(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
+def ops(rng):
     """Return functions that libraries define differently, at inputs that show it."""
     r = rng.standard_normal
     line = np.linspace(-6, 6, 97)                               # 0 among them
@@ -156,7 +152,7 @@ def ops(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
                                                           scale=0.7)}
 
 
-def write(name: str, parts: dict[str, dict[str, np.ndarray]], **versions: str) -> None:
+def write(name, parts, **versions):
     """Write the arrays of some parts, and versions, to a file of this folder."""
     path = pathlib.Path(__file__).with_name(name)
     arrays = {f"{part}/{name}": a for part, group in parts.items() for name, a in group.items()}
@@ -164,7 +160,7 @@ def write(name: str, parts: dict[str, dict[str, np.ndarray]], **versions: str) -
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 
-def main() -> None:
+def main():
     torch.set_num_threads(1)        # one order of summation
     rng = np.random.default_rng(0)
     weights = {name: wide_weights(config, rng) for name, config in MODELS.items()}

@@ -21,7 +21,6 @@ Other flags of writes, kills, ranks and soak go to train.py, as --n_layer 2 woul
 The status is 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has not,
 `soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e ".[fuzz]"
 """
-import argparse
 import importlib
 import os
 import pathlib
@@ -34,7 +33,7 @@ COMMANDS = ("writes", "kills", "ranks", "soak", "bits", "damage", "fuzz")
 TRAINING = ("writes", "kills", "ranks", "soak")     # which take flags of train.py
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv=None):
     """The command."""
     # One thread, so that a process may be forked; the result does not depend on it.
     os.environ |= dict.fromkeys(THREADS, "1")
@@ -43,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(0 if options.module.run(options, pathlib.Path(folder)) else 1)
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def parse(argv):
     """Return the settings on the command line; the words for train.py are in `train`."""
     command = parser("tests.reliability", __doc__)
     commands = command.add_subparsers(required=True, metavar="WHAT")

@@ -5,16 +5,13 @@ uses the kernels on disk.  The others compile into empty folders: --rounds times
 once without LLVM's vectorisers, and once for each --cpu.  After each, another process loads what it
 compiled.  Runs of train.py whose first half compiles are compared with runs that load all kernels.
 """
-import argparse
 import hashlib
 import itertools
 import json
-import pathlib
 import random
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator
 from functools import partial
 
 import numba
@@ -43,7 +40,7 @@ RUN = ("--n_layer 2 --n_head 2 --n_embd 64 --block_size 64 --batch_size 16 --eva
        f"--eval_iters 2 --warmup_iters 5 --lr_decay_iters {STEPS}").split()
 
 
-def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
+def run(options, folder):
     """Return whether all bits are equal."""
     kinds = {f"compiled, round {n}": {} for n in range(1, options.rounds + 1)}
     kinds["compiled without vectorisers"] = UNVECTORISED
@@ -68,7 +65,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     return not wrong and compared(expected, expected) == EQUAL
 
 
-def results(settings: dict[str, str], only: list[str], order: int) -> dict[str, list[str]]:
+def results(settings, only, order):
     """Return the digests of each result, by name, from a process with these variables."""
     found = {}
     for line in python("-m", "tests.reliability.bits", str(order), *only, **settings).splitlines():
@@ -77,7 +74,7 @@ def results(settings: dict[str, str], only: list[str], order: int) -> dict[str, 
     return found
 
 
-def print_results(order: int, only: list[str]) -> None:
+def print_results(order, only):
     """Print the name and the digest of each result as a line of JSON, on one thread and on all."""
     of_matrices = [beside_ops(*shape, dtype) for shape in SHAPES for dtype in FLOATS]
     named = [(name, f) for name, f in itertools.chain(*of_matrices, decoders(), every_op())
@@ -92,7 +89,7 @@ def print_results(order: int, only: list[str]) -> None:
             print(json.dumps([name, digest(found)]), flush=True)
 
 
-def compared(expected: dict[str, list[str]], found: dict[str, list[str]]) -> str:
+def compared(expected, found):
     """Return in words which results do not all have the same digest."""
     names = [name for name in expected.keys() | found.keys()
              if len({*expected.get(name, [""]), *found.get(name, [""])}) > 1]
@@ -101,14 +98,14 @@ def compared(expected: dict[str, list[str]], found: dict[str, list[str]]) -> str
     return f"{len(names)} of {len(expected)} differ, such as {', '.join(sorted(names)[:3])}"
 
 
-def train(recipe: str, out_dir: pathlib.Path, settings: dict[str, str]) -> None:
+def train(recipe, out_dir, settings):
     """Run train.py: the first half in one process, the second half in another."""
     common = ["train.py", "--out_dir", str(out_dir)]
     python(*common, "--recipe", recipe, "--max_iters", str(STEPS // 2), *RUN, **settings)
     python(*common, "--init_from", "resume", "--max_iters", str(STEPS))
 
 
-def python(*arguments: str, **settings: str) -> str:
+def python(*arguments, **settings):
     """Return what a process prints, with as many threads as the machine has."""
     done = subprocess.run([sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True,
                           env=environment_of_all_threads() | settings, encoding="utf-8")
@@ -117,7 +114,7 @@ def python(*arguments: str, **settings: str) -> str:
     return done.stdout
 
 
-def digest(arrays: object) -> str:
+def digest(arrays):
     """Return a digest of all bits of arrays, in lists or alone."""
     if isinstance(arrays, (list, tuple)):
         return hashlib.sha256("".join(map(digest, arrays)).encode()).hexdigest()[:16]
@@ -125,7 +122,7 @@ def digest(arrays: object) -> str:
     return hashlib.sha256(f"{a.dtype} {a.shape}".encode() + a.tobytes()).hexdigest()[:16]
 
 
-def beside_ops(R: int, C: int, dtype: type) -> Iterator[tuple[str, Callable]]:
+def beside_ops(R, C, dtype):
     """Yield (name, what it computes from a generator) of what no op reaches, of a matrix."""
     def n(rng, *shape):
         return normal(*shape, seed=rng, dtype=dtype)
@@ -149,7 +146,7 @@ def beside_ops(R: int, C: int, dtype: type) -> Iterator[tuple[str, Callable]]:
         yield f"{compute.__name__} ({R}, {C}) {np.dtype(dtype)}", compute
 
 
-def decoders() -> Iterator[tuple[str, Callable]]:
+def decoders():
     """Yield the logits after each of some characters, of models that are large enough for threads,
     and too small."""
     modern = dict(position="rotary", norm="rms", qk_norm=True, activation="relu2", ngrams=3)
@@ -166,7 +163,7 @@ def decoders() -> Iterator[tuple[str, Callable]]:
                partial(decoded, n_embd, kind, dtype))
 
 
-def every_op() -> Iterator[tuple[str, Callable]]:
+def every_op():
     """Yield the value and the gradients of every op, at the inputs of the tests of kernels."""
     for number, example in enumerate(EXAMPLES + RAGGED):
         for dtype in FLOATS:

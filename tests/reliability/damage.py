@@ -1,10 +1,7 @@
 """Damage a small checkpoint: every byte of it, every cut, and at random; none may be accepted."""
-import argparse
 import itertools
-import pathlib
 import random
 import re
-from collections.abc import Iterator
 
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
@@ -21,7 +18,7 @@ NUMBERS = (0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0x80000000, 0xfff
            2 ** 63 - 1, 2 ** 64 - 1)
 
 
-def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
+def run(options, folder):
     """Return whether each damaged file was refused in a line."""
     path = folder / "small.npz"
     save_small(path)
@@ -42,7 +39,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     return not wrong
 
 
-def save_small(path: pathlib.Path) -> None:
+def save_small(path):
     """Save a checkpoint with everything that one can hold, in few bytes."""
     tokenizer = CharTokenizer("ab\n")
     model = Transformer(TransformerConfig(tokenizer.vocab_size, 2, 1, 1, 2))
@@ -51,7 +48,7 @@ def save_small(path: pathlib.Path) -> None:
     save_checkpoint(path, model, tokenizer, training, mg.AdamW(model.parameters()))
 
 
-def fault(path: pathlib.Path) -> str:
+def fault(path):
     """Return what is wrong with the refusal of a file; "" if it is one line."""
     try:
         load_checkpoint(path)
@@ -62,7 +59,7 @@ def fault(path: pathlib.Path) -> str:
     return "accepted"
 
 
-def changed_bytes(content: bytes, draw: random.Random) -> Iterator[bytes]:
+def changed_bytes(content, draw):
     """Yield the content with one byte changed, each in turn: all of its bits, and one bit."""
     for place, change in itertools.product(range(len(content)), (0xff, None)):
         changed = bytearray(content)
@@ -70,7 +67,7 @@ def changed_bytes(content: bytes, draw: random.Random) -> Iterator[bytes]:
         yield bytes(changed)
 
 
-def mutated(content: bytes, draw: random.Random) -> bytes:
+def mutated(content, draw):
     """Return the content with some random changes; it is never the same.
 
     A change replaces a part, anywhere or in the fields of an archive, by zeros, random bytes, a

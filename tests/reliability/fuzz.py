@@ -3,11 +3,9 @@
 The guidance is by atheris, an extra:  pip install -e ".[fuzz]".  With --plain, the same seeds are
 changed at random, as in the test suite.
 """
-import argparse
 import collections
 import importlib.util
 import os
-import pathlib
 import random
 import re
 import subprocess
@@ -34,7 +32,7 @@ FLAGS = {"target": (tuple(TARGETS), list(TARGETS), "what is fuzzed"),
          "plain": (bool, False, "changes at random, without guidance")}
 
 
-def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
+def run(options, folder):
     """Return whether every input of every target had a plain answer."""
     if not options.plain and not importlib.util.find_spec("atheris"):
         sys.exit('tests.reliability: atheris is not there; python -m pip install -e ".[fuzz]", or '
@@ -43,7 +41,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     return all([fuzz(name, options.count, folder) for name in options.target])
 
 
-def plain(name: str, count: int, folder: pathlib.Path) -> bool:
+def plain(name, count, folder):
     """Return whether inputs that are changed at random have plain answers; print their kinds."""
     target, draw, started = TARGETS[name], random.Random(SEED), time.monotonic()
     seeds, answers = target.seeds(), collections.Counter()
@@ -59,7 +57,7 @@ def plain(name: str, count: int, folder: pathlib.Path) -> bool:
     return True
 
 
-def guided(name: str, count: int, folder: pathlib.Path) -> bool:
+def guided(name, count, folder):
     """Return the same for inputs that grow out of those that reached new code."""
     seeds, words = folder / name, folder / f"{name}.words"
     seeds.mkdir()

@@ -3,10 +3,6 @@
 Of three kills one falls at any moment, loading included; one while the run takes steps; one while
 a file is being written.
 """
-import argparse
-import pathlib
-import random
-import subprocess
 
 from model.checkpoint import LAST
 from tests.flags import whole
@@ -16,10 +12,9 @@ MOMENTS = ("any", "a step", "a write")
 FLAGS = runs.FLAGS | {"count": (whole, 50, "kills")}
 
 
-def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
+def run(options, folder):
     """Return whether every run that was killed ended as the one that was left alone."""
-    def kill(process: subprocess.Popen, out_dir: pathlib.Path, number: int, draw: random.Random
-             ) -> tuple[float, bool] | None:
+    def kill(process, out_dir, number, draw):
         """Return the seconds of finished steps since the checkpoint to resume from; and whether a
         file was half written, or a rename half done."""
         moment = MOMENTS[number % 3]

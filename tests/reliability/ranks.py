@@ -3,12 +3,10 @@
 All runs have one number of ranks, so that the end has the same bits as that of a run that was left
 alone.
 """
-import argparse
 import os
 import pathlib
 import random
 import signal
-import subprocess
 import sys
 import time
 
@@ -22,18 +20,17 @@ WITHIN = 10.0       # seconds in which all ranks must end after one of them
 FLAGS = runs.FLAGS | {"steps": (whole, 200, "of a run")}
 
 
-def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
+def run(options, folder):
     """Return whether every run that was killed ended as the one that was left alone."""
     if not MPIEXEC:
         sys.exit('there is no mpiexec; install one with python -m pip install -e ".[mpi]"')
     ranks_of_all = random.Random(0).choice(SIZES)
 
-    def start(out_dir: pathlib.Path, flags: list[str]) -> subprocess.Popen:
+    def start(out_dir, flags):
         launcher = MPIEXEC, "-n", str(ranks_of_all)
         return runs.start(out_dir, flags, launcher, **OPEN_MPI)
 
-    def kill(process: subprocess.Popen, out_dir: pathlib.Path, number: int, draw: random.Random
-             ) -> tuple[float, int, str] | None:
+    def kill(process, out_dir, number, draw):
         """Return the seconds until all ranks had ended, the steps in the checkpoint, and what is
         wrong, if anything is."""
         size, stepping = int(process.args[2]), draw.random() < 0.7

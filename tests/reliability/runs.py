@@ -1,13 +1,10 @@
 """Start runs of train.py, kill them, resume them, and compare the files that they leave."""
 import json
 import os
-import pathlib
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 from model.checkpoint import BEST, LAST, PREVIOUS
 from tests.flags import THREADS, positive, whole
@@ -35,8 +32,7 @@ FLAGS = {"count": (whole, 20, "kills"),
          "steps": (whole, 400, "of a run")}
 
 
-def start(out_dir: pathlib.Path, flags: list[str], launcher: tuple[str, ...] = (),
-          **environment: str) -> subprocess.Popen:
+def start(out_dir, flags, launcher=(), **environment):
     """Start train.py.  What it prints, its processes and its steps are noted in files."""
     notes = notes_of(out_dir)
     notes.mkdir(exist_ok=True)
@@ -49,19 +45,18 @@ def start(out_dir: pathlib.Path, flags: list[str], launcher: tuple[str, ...] = (
             cwd=ROOT, env=os.environ | environment, stdout=file, stderr=subprocess.STDOUT)
 
 
-def notes_of(out_dir: pathlib.Path) -> pathlib.Path:
+def notes_of(out_dir):
     """Return the folder of the notes on a run."""
     return out_dir.with_suffix(".notes")
 
 
-def steps_since(out_dir: pathlib.Path) -> list[tuple[int, float]]:
+def steps_since(out_dir):
     """Return the number and the seconds of each step since the start of a run."""
     lines = (notes_of(out_dir) / "steps").read_text().splitlines()
     return [(int(step), float(seconds)) for step, seconds in map(str.split, lines)]
 
 
-def pass_moment(process: subprocess.Popen, ready: Callable[[], bool], wait: float,
-                also: Callable[[], bool] = lambda: True) -> bool:
+def pass_moment(process, ready, wait, also=lambda: True):
     """Wait until a run is ready, for some seconds more, and until `also` holds; return False if the
     run ends before."""
     until = None
@@ -74,10 +69,7 @@ def pass_moment(process: subprocess.Popen, ready: Callable[[], bool], wait: floa
     return True
 
 
-def end_alike(options: Any, folder: pathlib.Path, flags: list[str],
-              start_one: Callable[[pathlib.Path, list[str]], subprocess.Popen],
-              kill: Callable[[subprocess.Popen, pathlib.Path, int, random.Random], Any]
-              ) -> tuple[list, int, int]:
+def end_alike(options, folder, flags, start_one, kill):
     """Start runs, kill them, resume each until it ends, and compare it with one that is left alone.
 
     Parameters
@@ -113,12 +105,12 @@ def end_alike(options: Any, folder: pathlib.Path, flags: list[str],
     return kills, ended, different
 
 
-def first_or_resumed(out_dir: pathlib.Path, flags: list[str]) -> list[str]:
+def first_or_resumed(out_dir, flags):
     """Return the flags that go on with a run, if it has a checkpoint, or begin it."""
     return ["--init_from", "resume"] if checkpoint(out_dir)[0] else flags
 
 
-def checkpoint(folder: pathlib.Path) -> tuple[pathlib.Path | None, int]:
+def checkpoint(folder):
     """Return what a run in this folder would be resumed from, and how many steps are in it."""
     for path in (folder / LAST, folder / PREVIOUS):
         if path.exists():
@@ -126,7 +118,7 @@ def checkpoint(folder: pathlib.Path) -> tuple[pathlib.Path | None, int]:
     return None, 0
 
 
-def differences(folder: pathlib.Path, other: pathlib.Path) -> list[str]:
+def differences(folder, other):
     """Return what is not the same bit for bit in the files of two runs: weights, optimiser,
     generators, data position, schedule, best model, log.csv."""
     pairs = {"log.csv": [dict(enumerate(losses(path))) for path in (folder, other)]}
@@ -136,7 +128,7 @@ def differences(folder: pathlib.Path, other: pathlib.Path) -> list[str]:
             for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
-def contents(path: pathlib.Path) -> dict:
+def contents(path):
     """Return every array of a checkpoint as dtype, shape and bytes, and every entry of its state,
     except for what depends on the clock and on the folder."""
     found = arrays(path)
@@ -148,6 +140,6 @@ def contents(path: pathlib.Path) -> dict:
                if name != "out_dir"} | {"text": training["text"]})
 
 
-def environment_of_all_threads() -> dict[str, str]:
+def environment_of_all_threads():
     """Return the environment without limits of threads."""
     return {name: value for name, value in os.environ.items() if name not in THREADS}

@@ -1,5 +1,4 @@
 """Train for an hour and watch the resident memory, which must stay what it is after a minute."""
-import argparse
 import os
 import pathlib
 import statistics
@@ -16,7 +15,7 @@ FLAGS = {"seconds": (positive, 3600.0, "of training"),
          "within": (positive, 1.0, "percent of the memory after the first period")}
 
 
-def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
+def run(options, folder):
     """Return whether the median of every period is as near to that of the second one."""
     flags = "--max_iters 1000000000 --lr_decay_iters 3000 --out_dir".split()
     command = [sys.executable, "train.py", *flags, str(folder / "out"), *options.train]

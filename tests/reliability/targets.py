@@ -38,22 +38,21 @@ class Target(NamedTuple):
     words: Callable[[], list[bytes]] = list     # which a fuzzer would not find by itself
 
 
-def in_a_line(error: object) -> str:
+def in_a_line(error):
     """Return "refused" if the message is one line."""
     assert str(error) and "\n" not in str(error), f"an answer of several lines: {error}"
     return "refused"
 
 
-# Models of other programs: files of which one is replaced, or a part of one
+# Models of other programs: files of which one is replaced, or a part of one.  A part is a file, its
+# content, and None; or a file, a part of it, and what makes a file of such a part.
 
-# A file, its content, and None; or a file, a part of it, and what makes a file of such a part.
-Part = tuple[str, bytes, Callable[[bytes], bytes] | None]
 FOLDER = ("config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json")
 NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt"
 
 
 @functools.cache
-def hugging_face_parts() -> list[Part]:
+def hugging_face_parts():
     """Return the files of a folder with a small model of Llama's parts, and the tensors' header."""
     config = TransformerConfig(3, block_size=2, n_layer=1, n_head=1, n_embd=2, position="rotary",
                                norm="rms_gain", activation="swiglu", n_inner=1)
@@ -72,7 +71,7 @@ def hugging_face_parts() -> list[Part]:
 
 
 @functools.cache
-def nanogpt_parts() -> list[Part]:
+def nanogpt_parts():
     """Return a checkpoint of nanoGPT, the pickle in it, and its meta.pkl."""
     with zipfile.ZipFile(NANOGPT / "ckpt.pt") as whole:
         members = {name: whole.read(name) for name in whole.namelist()}
@@ -88,8 +87,7 @@ def nanogpt_parts() -> list[Part]:
             ("meta.pkl", (NANOGPT / "meta.pkl").read_bytes(), None)]
 
 
-def model_of_others(parts: Callable[[], list[Part]], optional: tuple[str, ...],
-                    read: Callable[[pathlib.Path], ModelFile]) -> Target:
+def model_of_others(parts, optional, read):
     """Return a target that replaces a part: which one, the first byte says.  `optional` files are
     only there if they are that part."""
     def check(content):
@@ -115,7 +113,7 @@ def model_of_others(parts: Callable[[], list[Part]], optional: tuple[str, ...],
 
 # Texts to make a vocabulary of, and to encode by it
 
-def tokenizer(content: bytes) -> str:
+def tokenizer(content):
     """Make a vocabulary of the first half of a text, and encode the second."""
     text = content.decode("utf-8", "surrogateescape")
     known, other = text[:len(text) // 2], text[len(text) // 2:]
@@ -140,7 +138,7 @@ def tokenizer(content: bytes) -> str:
     return "refused" if unknown else "accepted"
 
 
-def texts() -> list[bytes]:
+def texts():
     """Return ASCII, all lengths of UTF-8, and a lone surrogate."""
     return [b"ab\nba", "aé漢🙂".encode() * 2, b"a\xed\xa0\x80a", bytes(8), "aAbB\u0301’".encode(),
             bytes(range(256))]
@@ -148,7 +146,7 @@ def texts() -> list[bytes]:
 
 # Files given with --data
 
-def text(content: bytes) -> str:
+def text(content):
     """Read a file of these bytes; the first is the block size."""
     block_size = content[0] % 8 + 1 if content else 1
     with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +170,7 @@ def text(content: bytes) -> str:
     return "accepted"
 
 
-def files() -> list[bytes]:
+def files():
     """Return texts with line ends and marks of all kinds, and files that are no text."""
     return [b"\0" + b"to be or not to be\n" * 8, b"\3\xef\xbb\xbf" + b"a\r\nb\rc\n" * 20,
             "\1aé漢🙂".encode() * 10, b"\0" + "text".encode("utf-16"), b"\2\x93NUMPY\1\0", b"\1\xff"]
@@ -186,7 +184,7 @@ COMMANDS = {"train": (train, ("train",)),
             "replay": (replay, ("replay",))}
 
 
-def flags(content: bytes) -> str:
+def flags(content):
     """Give a command its words, up to where it would begin.  A NUL separates the words; the first
     names the command."""
     prepare()
@@ -207,7 +205,7 @@ def flags(content: bytes) -> str:
 
 
 @functools.cache
-def prepare() -> None:
+def prepare():
     """Make each command end where it would begin, read no file, and find a run to resume."""
     for module, begins in COMMANDS.values():
         module.Parser = functools.cache(module.Parser)      # which takes a millisecond to make
@@ -224,13 +222,13 @@ def prepare() -> None:
     sample.write = session.continue_typed = lambda *_: (0, 0.0)
 
 
-def words() -> list[bytes]:
+def words():
     """Return every flag."""
     return [option.encode() for module, _ in COMMANDS.values()
             for option in module.Parser("x", "", module.Settings)._option_string_actions]
 
 
-def command_lines() -> list[bytes]:
+def command_lines():
     """Return command lines with right flags, and with mistakes."""
     lines = ["train", "train --max_iters 3 --data a.txt --bias --no-explain --n_head=2",
              "train --init_from resume --n_layer 2 --min_lr 1e-3 --dropout .5", "train --profile",

@@ -2,7 +2,6 @@
 
 A write is killed in its middle, with half of it in the file.
 """
-import argparse
 import contextlib
 import io
 import itertools
@@ -10,7 +9,6 @@ import os
 import pathlib
 import signal
 import sys
-from collections.abc import Callable
 
 import numpy as np
 
@@ -28,7 +26,7 @@ FLAGS = {"how": (HOW, HOW[0], "SIGKILL, or SIGTERM and at once SIGINT"),
          "every": (whole, 1, "take each N-th place only")}
 
 
-def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
+def run(options, folder):
     """Return whether every interrupted run, resumed, ended as the one that was left alone."""
     train.report = lambda *_: None          # the sample at the end adds nothing here
     text = folder / "text.txt"
@@ -52,7 +50,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     return places > 0 and not different
 
 
-def forked(f: Callable, *arguments) -> tuple[int, str]:
+def forked(f, *arguments):
     """Call a function in a copy of this process; return its status, and where it died."""
     sys.stdout.flush()
     reading, writing = os.pipe()
@@ -72,8 +70,7 @@ def forked(f: Callable, *arguments) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), where
 
 
-def train_in(out_dir: pathlib.Path, flags: list[str], at: int = 0, how: str = HOW[0],
-             tell: Callable[[str], object] = print) -> None:
+def train_in(out_dir, flags, at=0, how=HOW[0], tell=print):
     """Run train.py, and let it die at the call of this number (0: never), after telling where."""
     calls = itertools.count(1)
 
@@ -91,7 +88,7 @@ def train_in(out_dir: pathlib.Path, flags: list[str], at: int = 0, how: str = HO
         train.main(["--out_dir", str(out_dir), "--threads", "1", *flags])
 
 
-def watch(here: Callable[[str], None]) -> None:
+def watch(here):
     """Call `here` in the middle of each write, and before each rename and fsync."""
     class Halves(io.FileIO):
         def write(self, content):

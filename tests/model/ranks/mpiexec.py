@@ -21,7 +21,7 @@ OPEN_MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                 PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
 
 
-def started(size: int, *words: object) -> subprocess.Popen:
+def started(size, *words):
     """Python in `size` ranks, with these words on its command line."""
     environment = os.environ | OPEN_MPI | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen([MPIEXEC, "-n", str(size), sys.executable, *map(str, words)], cwd=ROOT,
@@ -29,17 +29,17 @@ def started(size: int, *words: object) -> subprocess.Popen:
                             text=True, encoding="utf-8")
 
 
-def meanwhile(size: int, *words: object) -> pytest.MarkDecorator:
+def meanwhile(size, *words):
     """Mark a test with ranks that run beside the tests before it."""
     return pytest.mark.meanwhile("-m", "tests.model.ranks.mpiexec", str(size), *map(str, words))
 
 
-def ranks(size: int, *words: object) -> subprocess.CompletedProcess:
+def ranks(size, *words):
     """The end of ranks."""
     return ended(started(size, *words))
 
 
-def ended(process: subprocess.Popen) -> subprocess.CompletedProcess:
+def ended(process):
     """The end of ranks that were started.  Those that hang are stopped, and fail the test."""
     with process:
         try:

@@ -13,7 +13,7 @@ import numpy as np
 import data
 import minigrad as mg
 import train
-from model.processes import Ranks, launched
+from model.processes import launched
 from model.run import join
 from model.ranks import mpi
 from model.ranks.mean import OverRanks, RowsFrom
@@ -32,7 +32,7 @@ RUNS = {"gpt2": (np.float64, RECIPES["gpt2"] | TINY | dict(
         "float32": (np.float32, MODERN | dict(batch_size=5))}
 
 
-def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndarray]:
+def results_of(name, ranks, steps=STEPS):
     """Losses, norms, the last gradient, weights and the optimiser's state after it, and an
     evaluation."""
     dtype, settings = RUNS[name]
@@ -96,7 +96,7 @@ class LossOfOwnRows(OverRanks):
 WRONG = MeanOfMeans, CountedTwice, DropoutByOwnRow, ClippedBefore, LeftOut, LossOfOwnRows
 
 
-def main(size: str, folder: str) -> None:
+def main(size, folder):
     """The command, which starts itself in ranks."""
     if launched() is None:
         ended = in_ranks(int(size), "-m", "tests.model.ranks.together", size, folder)
