@@ -3,8 +3,9 @@
 How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"): the
 inner dimension is cut into depths of at most KC.  For each depth, B is packed into panels of NR
 columns; one of them stays in the first-level cache.  The rows of A and C are cut into blocks, which
-the threads share.  A block is processed in tiles of MR x NR, whose sums `tiles.micro_kernel` keeps
-in registers.  Operands may be transposed: A is read where it lies, and B is packed anyway.
+the threads share; or they share the panels of a B that is larger than A, so that each packs what it
+reads.  A block is processed in tiles of MR x NR, whose sums `tiles.micro_kernel` keeps in
+registers.  Operands may be transposed: A is read where it lies, and B is packed anyway.
 """
 import functools
 import math
@@ -100,50 +101,76 @@ def matmul_kernel(product: Product, threads: int):
     together = min(cuts(K), max(1, PACKED_BYTES // (wide * depth * NR * itemsize)))
     packed = np.empty((together, wide, depth, NR), product.c.dtype)
     tall = ceil_div(M, MR)                      # panels of A, of MR rows
-    blocks = threads * ceil_div(tall, BLOCK_PANELS * threads)
+    by_columns = shares_columns(product, wide, threads)
+    blocks = threads
+    if not by_columns:
+        blocks *= ceil_div(tall, BLOCK_PANELS * threads)
     stages = 2 * N * ceil_div(cuts(K), together)
     begun = np.zeros((stages, blocks), np.int64)
     done = np.zeros(stages, np.int64)
-    on_threads(threads, pack_and_multiply, begun, done, (product, packed))
+    on_threads(threads, pack_and_multiply, begun, done, (product, packed, by_columns))
 
 
 @in_stages
 @serial
 def pack_and_multiply(block, blocks, stage, work):
     """Pack a share of B's panels, or compute a block of C from all of them: stages take turns."""
-    product, packed = work
+    product, packed, by_columns = work
     _, M, K = product.a.shape
+    P = product.c.shape[2]
     together, wide, depth, NR = packed.shape
     rounds = ceil_div(cuts(K), together)        # of two stages, for each of the N products
     n = stage // 2 // rounds
     begin = stage // 2 % rounds * together * depth
     end = min(K, begin + together * depth)
     packs = stage % 2 == 0
-    panels = share(wide if packs else ceil_div(M, MR), block, blocks)
+    panels = share(wide, block, blocks)
+    top = 0
+    bottom = M
+    if not (packs or by_columns):
+        panels = range(wide)
+        tall = share(ceil_div(M, MR), block, blocks)
+        top = tall.start * MR
+        bottom = min(M, tall.stop * MR)
     left = panels.start * NR
-    right = panels.stop * NR
-    top = panels.start * MR
-    bottom = min(M, panels.stop * MR)
+    right = min(P, panels.stop * NR)
+    height = BLOCK_PANELS * MR
     for start in range(begin, end, depth):
         cut = slice(start, start + depth)
-        at = (start - begin) // depth
+        b = packed[(start - begin) // depth, panels.start:panels.stop]
         if packs:
-            pack_columns(product.b[n, cut, left:right], packed[at, panels.start:panels.stop])
-        else:
-            multiply(product.a[n, top:bottom, cut], packed[at], product.c[n, top:bottom], start > 0)
+            pack_columns(product.b[n, cut, left:right], b)
+            continue
+        for row in range(top, bottom, height):
+            rows = slice(row, min(bottom, row + height))
+            multiply(product.a[n, rows, cut], b, product.c[n, rows, left:right], start > 0)
     if end == K and not packs:
         finish_rows(product, n, top, bottom)
 
 
 @serial
+def shares_columns(product, wide, threads):
+    """Whether threads share the panels of B, and not the rows of A: if B is larger, the shares are
+    alike, and no further step needs whole rows."""
+    _, M, P = product.c.shape
+    alike = wide % threads == 0 or wide >= 4 * threads
+    return P >= M and alike and not goes_on(product)
+
+
+@serial
+def goes_on(product):
+    """Whether there are further steps after the product."""
+    given = product.bias.size + product.slope_at.size + product.activated.size
+    return product.activation == RELU2 or given > 0
+
+
+@serial
 def finish_rows(product, n, top, bottom):
     """Apply the further steps to some rows of product n."""
-    bias = product.bias
-    slope_at = product.slope_at
-    activated = product.activated
-    if product.activation == RELU2 or bias.size + slope_at.size + activated.size > 0:
+    if goes_on(product):
         for i in range(top, bottom):        # the rows of an absent array are empty
-            finish_row(product.c[n, i], bias, slope_at[n, i], activated[n, i], product.activation)
+            finish_row(product.c[n, i], product.bias, product.slope_at[n, i],
+                       product.activated[n, i], product.activation)
 
 
 @serial

@@ -39,6 +39,7 @@ PRODUCTS = numbers("""
     2 2 50 857   31
       4   7   3    2
         300  16   64
+        200 500  300
           8 400 1500
 """)    # N for stacks, M, K, P.  Of the last, less than K is packed at a time.
 MLPS = numbers("""

@@ -40,6 +40,7 @@ HERE = SIZES[vector_bytes(), vector_registers()]
 VECTOR_BYTES, MR, NV = HERE
 TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
 STEPS = 4           # of the inner dimension, between two tests for its end
+AHEAD = 32          # steps by which numbers of A are fetched before they are used, if far apart
 WIDE = 8            # vectors of a single row, so that its sums need not wait for one another
 
 
@@ -100,6 +101,8 @@ def engine_of(name: str, kept_in: pathlib.Path | None, make: Callable[[], ir.Mod
 
 _engines = {}
 _i64 = ir.IntType(64)
+_i32 = ir.IntType(32)
+_byte = ir.IntType(8).as_pointer()
 
 
 def _name(scalar):
@@ -193,7 +196,8 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
     a_at = [_moved(builder, a, a_row, _i64(i)) for i in range(height)]
 
     for at_once in (1,) if by_columns is None else (STEPS, 1):
-        depth, a_at, b_at, sums = _steps(builder, size.NV, at_once, a_col, depth, a_at, b_at, sums)
+        depth, a_at, b_at, sums = _steps(builder, size.NV, at_once, a_col, depth, a_at, b_at, sums,
+                                         by_columns == 1)
 
     for total, place in zip(sums, places):
         builder.store(total, _vector_at(builder, c, place, vector)).align = itemsize
@@ -207,11 +211,13 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
     return function
 
 
-def _steps(builder, NV, at_once, a_col, depth, a_at, b_at, sums):
+def _steps(builder, NV, at_once, a_col, depth, a_at, b_at, sums, far_apart):
     """Take steps of the inner dimension, `at_once` between two tests of how many are left: in each,
     sums[i, :] += a[i, 0] * b[0, :].  Return the depth that is left, the pointers and the sums.
 
     Pointers move and offsets are constant; an index beside the pointers would not fit in registers.
+    A processor foresees rows of A that are dense.  Of dense columns, whose steps are far apart, the
+    numbers of later steps are fetched.
     """
     vector = sums[0].type
     height = len(a_at)
@@ -233,6 +239,9 @@ def _steps(builder, NV, at_once, a_col, depth, a_at, b_at, sums):
     for k in range(at_once):
         b_row = [_load(builder, b_at[v // NV], _i64((k * NV + v % NV) * vector.count), vector)
                  for v in range(vectors)]
+        if far_apart:
+            for at in a_at[0], a_at[-1]:    # in one line of the cache, or in two
+                _fetch(builder, _moved(builder, at, a_col, _i64(k + AHEAD)))
         for i, at in enumerate(a_at):       # one number of A after the other, or LLVM spills sums
             a_i = spread_value(builder, builder.load(_moved(builder, at, a_col, _i64(k))), vector)
             for v, b in enumerate(b_row):
@@ -246,6 +255,14 @@ def _steps(builder, NV, at_once, a_col, depth, a_at, b_at, sums):
     builder.branch(test)
     builder.position_at_end(after)
     return depth, a_at, b_at, sums
+
+
+def _fetch(builder, place):
+    """Ask for a line of the cache, to be read soon; there may be no memory at this place."""
+    kind = ir.FunctionType(ir.VoidType(), [_byte, _i32, _i32, _i32])
+    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    read, soon, data = _i32(0), _i32(3), _i32(1)
+    builder.call(prefetch, [builder.bitcast(place, _byte), read, soon, data])
 
 
 def _itemsize(scalar):
