@@ -80,9 +80,8 @@ def answer_and_maps(checkpoint: Checkpoint, text: str) -> tuple[str, list[dict[s
 
 def _view(maps, rows, columns, row, column):
     """Return a view of the maps of all heads, (L, H, T, S); the sharpest one is chosen."""
-    _, H, T, S = maps.shape
     sharpness = np.nanmax(maps, axis=-1).mean(axis=-1)                              # (L, H)
-    numbers = np.round(maps.astype(np.float64), DIGITS)
-    cells = np.where(np.isnan(maps), None, numbers).reshape(-1, T, S)
-    return {"across": H, "chosen": int(sharpness.argmax()), "rows": rows, "columns": columns,
-            "row": row, "column": column, "maps": cells.tolist()}
+    numbers = np.where(np.isnan(maps), None, np.round(maps.astype(np.float64), DIGITS))
+    return {"across": maps.shape[1], "chosen": int(sharpness.argmax()), "rows": rows,
+            "columns": columns, "row": row, "column": column,
+            "maps": numbers.reshape(-1, *maps.shape[2:]).tolist()}

@@ -62,27 +62,24 @@ def describe(windows: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> list[list
     the first row that counts.  A query with no other before it never counts; if none counts, all is
     nan."""
     present = np.unique(np.concatenate([ids for ids, _, _ in windows]))         # P ids
-    looks = []
-    evens = []
+    parts = []
     queries = 0
     for ids, maps, first in windows:
-        rows = np.arange(max(first, 1), len(ids))
-        even = np.tri(len(ids)) / np.arange(1, len(ids) + 1)[:, None]
-        looks.append(_sums(maps[..., rows, :].astype(np.float64), ids, rows, present))
-        evens.append(_sums(even[rows], ids, rows, present))
+        T = len(ids)
+        rows = np.arange(max(first, 1), T)
+        even = np.tri(T) / np.arange(1, T + 1)[:, None]
+        looks = np.concatenate([maps.reshape(-1, T, T), even[None]])        # the last is even
+        parts.append(_sums(looks[:, rows], ids, rows, present))
         queries += len(rows)
-    mean, even = ({name: sum(part[name] for part in parts) / (queries or math.nan)
-                   for name in parts[0]} for parts in (looks, evens))
-    best = (mean["favourite"] - even["favourite"]).argmax(axis=-1)              # (L, H)
-    back = (mean.pop("near") - even.pop("near")).argmax(axis=-1)                # (L, H)
-    return [[Head(_at(mean, best[i, j], (i, j)), _at(even, best[i, j]), int(present[best[i, j]]),
-                  int(back[i, j])) for j in range(best.shape[1])] for i in range(best.shape[0])]
+    mean = {name: sum(part[name] for part in parts) / (queries or math.nan) for name in parts[0]}
+    best, back = ((x[:-1] - x[-1]).argmax(axis=-1) for x in (mean["favourite"], mean.pop("near")))
 
-
-def _at(means, best, head=()):
-    """Return the means of a head, (L, H) -> (), and of the character that is `best`."""
-    return {name: float(x[head][best] if name == "favourite" else x[head])
-            for name, x in means.items()}
+    def numbers(look, favourite):
+        return {name: float(x[look][favourite] if name == "favourite" else x[look])
+                for name, x in mean.items()}
+    L, H = maps.shape[:2]
+    return [[Head(numbers(i, best[i]), numbers(-1, best[i]), int(present[best[i]]), int(back[i]))
+             for i in range(layer * H, layer * H + H)] for layer in range(L)]
 
 
 def _sums(weights, ids, rows, present):

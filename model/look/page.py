@@ -179,12 +179,9 @@ def shown(text: str) -> tuple[str, str]:
     symbols = [shown_character(character)[0] for character in text]
     if len(symbols) > LONGEST:
         symbols[LONGEST - 1:] = "…"
-    spoken = ""
-    for character in text:
-        if character in SPECIAL:
-            spoken += f" {SPECIAL[character][1]} "
-        else:
-            spoken += character if character.isprintable() else " "
+    for character, (_, name) in SPECIAL.items():
+        text = text.replace(character, f" {name} ")
+    spoken = "".join(c if c.isprintable() else " " for c in text)
     return "".join(symbols), " ".join(spoken.split())
 
 
@@ -223,8 +220,7 @@ def _table(model, windows, ids):
 
 
 def _tops(log_p, count):
-    """Return the likeliest ids of each row, (R, V), and their probabilities, the likeliest
-    first."""
+    """Return the likeliest ids of each row, (R, V), with their probabilities, in this order."""
     tops = []
     count = min(count, log_p.shape[1])
     for row in log_p:
@@ -244,9 +240,8 @@ def _head_facts(head, vocabulary, unit):
     """Return the label of a head, and what it does."""
     favourite = f"‘{shown(vocabulary[head.favourite_id])[0]}’"
     back = f"{head.back} back" if head.back else "itself"
-    label, does = (_in_units(words, unit).format(favourite, back=back)
-                   for words in heads.kind(head))
-    return {"label": label, "does": does}
+    return {name: _in_units(words, unit).format(favourite, back=back)
+            for name, words in zip(("label", "does"), heads.kind(head))}
 
 
 def _yardsticks(model, text, ids, known, unknown):
@@ -284,4 +279,4 @@ def html(facts: dict[str, Any], data: bytes) -> str:
     parts = {"weights": base64.b64encode(data).decode("ascii"), "unit": unit,
              "headline": headline, "lede": escape(lede.format(**facts))}
     nav = {name: words for name, words in NAV.items() if live or name != "write"}
-    return shell(parts["headline"], nav, filled("look.html", parts), facts, FILES)
+    return shell(headline, nav, filled("look.html", parts), facts, FILES)

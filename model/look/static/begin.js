@@ -58,7 +58,10 @@ function recall() {
     + `(${bad.slice(0, 3).join(", ").slice(0, 40)}): it is ignored.`);
 }
 
-function fillAbout() {
+async function begin() {
+  document.body.dataset.unit = unit;
+  document.documentElement.classList.toggle("table", !live);
+  await (live ? loadModel() : loadTable());
   byId("about-words").textContent = facts.about_words;
   byId("settings").append(...facts.about.map(([name, value]) => make("div", {},
     make("dt", {}, name), make("dd", {}, value))));
@@ -68,19 +71,7 @@ function fillAbout() {
   byId("sources").append(...Object.entries(facts.python ?? {}).map(([name, python]) =>
     make("details", {}, make("summary", {}, name), make("div", { class: "columns" },
       ...[code[name].toString(), python].map((text) => make("pre", { tabindex: "0" }, text))))));
-}
-
-async function begin() {
-  document.body.dataset.unit = unit;
-  document.documentElement.classList.toggle("table", !live);
-  for (const share of [0, 5, 25, 50, 100]) {
-    const tick = make("span", {}, `${share} %`);
-    tick.style.left = `${10 * Math.sqrt(share)}%`;
-    byId("weight-ticks").append(tick);
-  }
-  await (live ? loadModel() : loadTable());
   fillFlow();
-  fillAbout();
   fillRun();
   listenToField();
   listenToHead();

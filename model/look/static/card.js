@@ -31,16 +31,11 @@ function button(act, ...words) {
     side, where a list has both), the share it had before, and a number. */
 function bar(list, name, x, value, before = null) {
   const both = list.classList.contains("both"), fill = make("span", { class: "fill" });
-  const place = (y) => `${both ? 50 + 50 * y : 100 * y}%`;
-  fill.style.left = place(Math.min(0, x));
-  fill.style.width = `${(both ? 50 : 100) * Math.abs(x)}%`;
+  const place = (y) => `left: ${both ? 50 + 50 * y : 100 * y}%`;
+  fill.style.cssText = `${place(Math.min(0, x))}; width: ${(both ? 50 : 100) * Math.abs(x)}%`;
   fill.classList.toggle("below", x < 0);
   const track = make("span", { class: "track", "aria-hidden": "true" }, fill);
-  if (before !== null) {
-    const ghost = make("span", { class: "ghost" });
-    ghost.style.left = place(before);
-    track.append(ghost);
-  }
+  if (before !== null) track.append(make("span", { class: "ghost", style: place(before) }));
   const row = make("li", {}, make("span", {}, name), track,
     make("span", { class: "value" }, ...[value].flat()));
   list.append(row);
@@ -66,11 +61,9 @@ function showNext() {
   byId("context").replaceChildren(pieces.slice(Math.max(0, state.at - 20), state.at).join("")
     .replaceAll("\n", "⏎"), make("b", {}, after ? "?" : symbol(came)));
   byId("place").textContent = placeWords();
-  if (row < 0) fillBars("next", []);
-  else {
-    fillBars("next", source.expected(row, true, 8, isKnown(state.at) ? came : undefined), came,
-      null, edit && ((id) => source.probability(row, id)));
-  }
+  const expected = row < 0 ? []
+    : source.expected(row, true, 8, isKnown(state.at) ? came : undefined);
+  fillBars("next", expected, came, null, edit && ((id) => source.probability(row, id)));
 }
 
 /** What the text costs, and what changes of the model cost it. */

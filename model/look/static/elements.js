@@ -54,32 +54,21 @@ let blue, orange;                       // ramps for attention and for loss, in 
 
 const onPaper = matchMedia("print");
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => !onPaper.matches && (document.documentElement.dataset.theme
-  || (prefersDark.matches ? "dark" : "light")) === "dark";
+const theme = () => document.querySelector("[name=theme]:checked").value;
+const isDark = () => !onPaper.matches
+  && (theme() || (prefersDark.matches ? "dark" : "light")) === "dark";
 
-/** 256 colours from none to all, each [red, green, blue]. */
+/** 256 colours from none to all, each [red, green, blue], as the browser mixes them. */
 function ramp(hue, dark = isDark()) {
   const [from, to, chroma, turn] = dark ? [0.25, 0.92, 0.15, 0.85] : [0.965, 0.34, 0.165, 0.75];
+  const pen = make("canvas").getContext("2d", { willReadFrequently: true });
   return Array.from({ length: 256 }, (_, i) => {
     const t = i / 255;
-    return oklch(from + (to - from) * t, chroma * Math.sin(Math.PI * (0.05 + turn * t)), hue);
+    pen.fillStyle = `oklch(${from + (to - from) * t} ${
+      chroma * Math.sin(Math.PI * (0.05 + turn * t))} ${hue})`;
+    pen.fillRect(0, 0, 1, 1);
+    return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
   });
-}
-
-/** Lightness, chroma and hue as [red, green, blue].
-    Source: Ottosson 2020, "A perceptual color space for image processing" (Oklab). */
-function oklch(lightness, chroma, hue) {
-  const a = chroma * Math.cos(hue * Math.PI / 180), b = chroma * Math.sin(hue * Math.PI / 180);
-  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
-  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
-  const s = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3;
-  const linear = [
-    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
-    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
-    -0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s,
-  ];
-  return linear.map((x) => bounded(x, 0, 1)).map((x) => Math.round(
-    255 * (x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055)));
 }
 
 const css = (colour) => `rgb(${colour.join(" ")})`;
@@ -112,7 +101,6 @@ function paint(canvas, rows, columns, numberAt) {
 /** Take the theme's colours, now and whenever it changes, and draw what is drawn in them. */
 function inTheTheme(draw) {
   const recolour = () => {
-    document.documentElement.dataset.theme = document.querySelector("[name=theme]:checked").value;
     [blue, orange] = [ramp(BLUE), ramp(ORANGE)];
     draw();
   };

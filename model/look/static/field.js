@@ -8,8 +8,12 @@ const on = (id, event, act) => byId(id).addEventListener(event, act);
 /** A shade for a number from -1 to 1, and for a weight of attention. */
 const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
 const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(bounded(x, 0, 1)))];
-/** That of a query on a key, among T T weights; the future has none. */
-const shadeIn = (weights, T, query, key) => key > query ? NaN : Math.sqrt(weights[query * T + key]);
+
+/** Draw the T T weights of a head on a canvas; the future has none. */
+function paintHead(canvas, weights) {
+  const T = seen.length;
+  paint(canvas, T, T, (query, key) => key > query ? NaN : Math.sqrt(weights[query * T + key]));
+}
 
 /** The letters, in the colours that they had until their own are known. */
 function fillLetters() {

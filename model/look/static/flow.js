@@ -6,10 +6,9 @@ const stops = [];               // rows of what the arrow keys go through
 
 /** A box that is on or off; in a page that does not compute, only its name. */
 function toggle(part, words) {
-  if (!live) return make("span", { class: "part" }, words);
-  const element = button(() => setOff(part, !state.off.includes(part)), words);
-  for (const [name, value] of Object.entries({ role: "switch", class: "part", "data-part": part,
-    tabindex: "-1" })) element.setAttribute(name, value);
+  const element = make(live ? "button" : "span", { class: "part", ...live
+    && { type: "button", role: "switch", "data-part": part, tabindex: "-1" } }, words);
+  if (live) element.addEventListener("click", () => setOff(part, !state.off.includes(part)));
   return element;
 }
 
@@ -25,7 +24,8 @@ function fillFlow() {
     const attention = toggle(`${layer}.attention`, "attention");
     const mlp = toggle(`${layer}.mlp`, "MLP");
     const row = Array.from({ length: heads }, (_, head) => fillTile(layer, head));
-    const box = make("div", { class: "tiles" }, ...row.map(({ box }) => box));
+    const box = make("div", { class: "tiles" },
+      ...row.map(({ tile, power }) => make("div", {}, tile, power)));
     flow.append(level(`block ${layer + 1}`, attention, box, mlp));
     tiles.push(...row);
     stops.push([attention, ...row.map(({ tile }) => tile), mlp].filter((x) => x.matches("button")));
@@ -42,10 +42,8 @@ function fillTile(layer, head) {
   const tile = button(() => update({ layer, head, column: null }), canvas,
     make("span", {}, label), more);
   tile.className = "head";
-  tile.tabIndex = -1;
-  const power = toggle(`${layer}.${head}`, headName(layer, head));
-  return { layer, head, name: `${layer}.${head}`, canvas, tile, power,
-    box: make("div", {}, tile, power) };
+  const name = `${layer}.${head}`, power = toggle(name, headName(layer, head));
+  return { layer, head, name, canvas, tile, power };
 }
 
 let line = 0;                   // the row of `stops` where the keyboard is
@@ -69,8 +67,8 @@ function showSwitches() {
     box.setAttribute("aria-checked", !state.off.includes(box.dataset.part));
   }
   for (const { layer, head, name, tile } of tiles) {
-    const off = [name, `${layer}.attention`].some((part) => state.off.includes(part));
     tile.setAttribute("aria-pressed", layer === state.layer && head === state.head);
+    const off = [name, `${layer}.attention`].some((part) => state.off.includes(part));
     tile.classList.toggle("off", off);
   }
   const depths = queryRow() < 0 ? [] : source.depths(queryRow());
@@ -81,10 +79,8 @@ function showSwitches() {
 }
 
 function* drawHeads() {
-  const T = seen.length;
   for (const { layer, head, canvas } of tiles) {
-    const shares = source.weights(layer, head, 0, T);
-    paint(canvas, T, T, (row, column) => shadeIn(shares, T, row, column));
+    paintHead(canvas, source.weights(layer, head, 0, seen.length));
     yield;
   }
 }

@@ -4,7 +4,9 @@
 const canvas = byId("map").querySelector("canvas"), picture = make("canvas");
 let plot;                       // where the map is drawn, in CSS pixels: left, side, cell, spelled
 
-/** The place that is looked at: the chosen one, or the one that is looked at most. */
+/** How much a row of the window looks at each key, and the one that it looks at: the chosen one, or
+    the one that gets most. */
+const lookOf = (row) => [...source.weights(state.layer, state.head, row, 1)];
 function lookedAt(look) {
   const { column } = state, row = queryRow();
   if (column !== null && column >= start && column - start <= row) return column - start;
@@ -12,12 +14,11 @@ function lookedAt(look) {
 }
 
 function showHead() {
-  const { layer, head } = state, row = queryRow(), T = seen.length;
+  const { layer, head } = state, row = queryRow();
   const { does } = facts.heads[layer][head], list = byId("most"), slider = byId("weight");
-  const shares = source.weights(layer, head, 0, T), look = row < 0 ? []
-    : [...shares.subarray(row * T, row * T + row + 1)], column = lookedAt(look);
+  const look = row < 0 ? [] : lookOf(row), column = lookedAt(look);
   byId("head-title").textContent = `${capital(headName(layer, head))} ${does}`;
-  paint(picture, T, T, (r, c) => shadeIn(shares, T, r, c));
+  paintHead(picture, source.weights(layer, head, 0, seen.length));
   drawMap(row, column);
   slider.disabled = row < 1;
   const away = row === column ? "which is itself" : `${row - column} back`;
@@ -32,7 +33,7 @@ function showHead() {
     choice.setAttribute("aria-pressed", s === column);
     bar(list, choice, look[s], share(look[s])).classList.toggle("came", s === column);
   }));
-  if (document.activeElement !== slider || !job?.dragging) slider.value = look[column] ?? 0;
+  slider.value = look[column] ?? 0;
   byId("weight-words").textContent = row < 0 ? "" : `the weight of ${nameOf(start + row)} on ${
     nameOf(start + column)}: ${share(look[column])}`;
   byId("weight-ramp").style.background = gradient(blue);
@@ -86,24 +87,17 @@ function listenToHead() {
     update({ at: start + row + 1, column: start + Math.min(row, column) });
   });
   byId("map").addEventListener("keydown", (event) => {
-    const row = Math.max(0, queryRow()), T = seen.length, column = lookedAt([...source.weights(
-      state.layer, state.head, row, 1)]);
-    const to = { ArrowUp: [row - 1, Math.min(column, row - 1)], ArrowDown: [row + 1, column],
-      ArrowLeft: [row, column - 1], ArrowRight: [Math.max(row, column + 1), column + 1],
-    }[event.key];
-    if (!to || !T) return;
-    event.preventDefault();
-    const [r, c] = to.map((x) => bounded(x, 0, T - 1));
+    const row = Math.max(0, queryRow()), to = moved(event, row, lookedAt(lookOf(row)));
+    if (!to || !seen.length) return;
+    const [r, c] = to.map((x) => bounded(x, 0, seen.length - 1));
     if (windowStart(start + r + 1, block) !== start) return;
-    update({ at: start + r + 1, column: start + c });
+    update({ at: start + r + 1, column: start + Math.min(r, c) });
     say(byId("look").textContent);
   });
   const drag = (step) => {
-    const { layer, head } = state, row = queryRow();
-    const column = lookedAt([...source.weights(layer, head, row, 1)]), weight = Number(
-      byId("weight").value);
-    update({ column: start + column,
-      drag: { layer, head, row: start + row, column: start + column, weight } }, step);
+    const { layer, head } = state, row = queryRow(), weight = Number(byId("weight").value);
+    const column = start + lookedAt(lookOf(row));
+    update({ column, drag: { layer, head, row: start + row, column, weight } }, step);
   };
   on("weight", "input", () => drag(null));
   on("weight", "change", () => {

@@ -11,12 +11,12 @@ function save(name, type, content) {
 
 const rect = (x, y, width, height, fill, title = "") => make("rect", { x, y, width, height, fill },
   make("title", {}, title));
-const words = (x, y, text, more = {}) => make("text", { x, y, fill: "#1e2229", ...more }, text);
+const words = (x, y, text) => make("text", { x, y }, text);
 
 function saveSvg(name, title, width, height, shapes) {
   const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, width, height,
-    "font-family": "monospace", "font-size": 9 }, make("title", {}, title),
-  rect(0, 0, width, height, "#ffffff"), words(4, 14, title, { "font-size": 11 }), ...shapes);
+    "font-family": "monospace", "font-size": 9, fill: "#1e2229" }, make("title", {}, title),
+  rect(0, 0, width, height, "#ffffff"), words(4, 14, title), ...shapes);
   save(`${name}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(svg));
 }
 
@@ -41,20 +41,20 @@ function saveMap() {
   below + 20, [...shapes, ...scale]);
 }
 
-/** A list of bars as it stands on the page. */
+const titleOf = (list) => byId(list.getAttribute("aria-labelledby")).textContent;
+
+/** A list of bars as it stands on the page: 2 pixels for each percent. */
 function saveChart(list) {
-  const both = list.classList.contains("both"), left = both ? 240 : 120, full = both ? 100 : 200;
-  const rows = [...list.children], title = list.ariaLabel ?? byId(list.getAttribute(
-    "aria-labelledby")).textContent;
-  const tint = (row, fill) => fill.matches(".below") === both && both || !both
-    && !row.matches(".came") ? "#1f5fae" : "#a8480f";
-  saveSvg(list.id, title, 460, TOP + LINE * rows.length + 6, rows.flatMap((row, i) => {
-    const [name, track, value] = row.children, fill = track.firstChild, y = TOP + LINE * i;
-    const x = parseFloat(fill.style.left) / (both ? 50 : 100) - (both ? 1 : 0);
-    const width = parseFloat(fill.style.width) / (both ? 50 : 100);
+  const rows = [...list.children], left = list.classList.contains("both") ? 140 : 120;
+  list.style.colorScheme = "light";
+  saveSvg(list.id, titleOf(list), 460, TOP + LINE * rows.length + 6, rows.flatMap((row, i) => {
+    const [name, { firstChild: fill }, value] = row.children, y = TOP + LINE * i;
+    const [x, width] = [fill.style.left, fill.style.width].map(parseFloat);
     return [words(4, y + 9, name.textContent), words(350, y + 9, value.textContent),
-      rect(left + full * x, y, full * width, 11, tint(row, fill), value.textContent)];
+      rect(left + 2 * x, y, 2 * width, 11, getComputedStyle(fill).backgroundColor,
+        value.textContent)];
   }));
+  list.style.colorScheme = "";
 }
 
 /** The whole text, window by window, with what the model as it is changed gave each of it. */
@@ -83,8 +83,7 @@ function listenToKeeping() {
   on("keep-text", "click", saveText);
   for (const list of document.querySelectorAll("section .bars")) {
     if (list.closest(".live") && !live || list.id === "most") continue;
-    const save = button(() => saveChart(list), "Save as SVG", make("span", { class: "unseen" },
-      `: ${list.ariaLabel ?? byId(list.getAttribute("aria-labelledby")).textContent}`));
-    list.after(save);
+    list.after(button(() => saveChart(list), "Save as SVG", make("span", { class: "unseen" },
+      `: ${titleOf(list)}`)));
   }
 }

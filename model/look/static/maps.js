@@ -3,120 +3,82 @@
 
 const title = (view, i) => `layer ${Math.floor(i / view.across) + 1}, head ${i % view.across + 1}`;
 
-/** A row or column in words. */
-const called = (view, axis, i) => `${view[axis]} ${i + 1}, ‘${view[`${axis}s`][i]}’`;
-
-/** The chosen map as a table of its cells.  `view.cell` is the row and column that are chosen. */
+/** The chosen map as a table of its cells.  `view.cell` is the one that is chosen, of all in a
+    row. */
 function large(view) {
-  const { rows, columns, chosen } = view, spelled = columns.length <= 8;    // room for numbers
-  const told = (row, column, digits) => {
-    const value = view.maps[chosen][row][column];
-    return `${capital(called(view, "row", row))}; ${called(view, "column", column)}: ${
-      value === null ? "closed" : fixed(value, digits)}`;
-  };
-  const cells = view.maps[chosen].map((line, row) => line.map((value, column) => {
+  const { rows, columns, chosen } = view, map = view.maps[chosen].flat(), C = columns.length;
+  const spelled = C <= 8, rowOf = (i) => Math.floor(i / C);             // room for numbers
+  const told = (i, digits) => `${capital(view.row)} ${rowOf(i) + 1}, ‘${rows[rowOf(i)]}’; ${
+    view.column} ${i % C + 1}, ‘${columns[i % C]}’: ${
+    map[i] === null ? "closed" : fixed(map[i], digits)}`;
+  const cells = map.map((value, i) => {
     // What is heard has the digits that are seen.
-    const cell = make("td", { tabindex: "-1", "aria-label": told(row, column, spelled ? 2 : 4) },
+    const cell = make("td", { tabindex: "-1", "aria-label": told(i, spelled ? 2 : 4) },
       spelled && value !== null ? fixed(value, 2) : "");
     if (value === null) cell.className = "closed";
     else tint(cell, blue[Math.round(255 * value)]);
     return cell;
-  }));
+  });
   const tops = columns.map((label) => make("th", { scope: "col" }, label));
   const sides = rows.map((label) => make("th", { scope: "row" }, label));
   const table = make("table", { class: spelled ? "matrix spelled" : "matrix", role: "grid",
     "aria-label": title(view, chosen) },
-  make("thead", {}, make("tr", {}, make("td"), ...tops)),
-  make("tbody", {}, ...cells.map((line, row) => make("tr", {}, sides[row], ...line))));
-  table.style.setProperty("--columns", columns.length);
-  const readout = make("p", { class: "readout" }), marked = [];
+  make("thead", {}, make("tr", {}, make("td"), ...tops)), make("tbody", {},
+    ...sides.map((side, row) => make("tr", {}, side, ...cells.slice(C * row, C * row + C)))));
+  table.style.setProperty("--columns", C);
+  const readout = make("p", { class: "readout" });
 
   /** Mark a cell and its labels, and say it in words. */
-  const point = (cell) => {
-    marked.splice(0).forEach((element) => element.classList.remove("marked"));
-    readout.textContent = "";
-    if (!cell) return;
-    const [row, column] = cell;
-    readout.textContent = told(row, column, 4);
-    marked.push(cells[row][column], sides[row], tops[column]);
-    marked.forEach((element) => element.classList.add("marked"));
+  const point = (i) => {
+    table.querySelectorAll(".marked").forEach((element) => element.classList.remove("marked"));
+    readout.textContent = i === undefined ? "" : told(i, 4);
+    for (const element of i === undefined ? [] : [cells[i], sides[rowOf(i)], tops[i % C]]) {
+      element.classList.add("marked");
+    }
   };
-  let entry = cells[0][0];              // where the keyboard enters
-  const choose = (row, column) => {
-    view.cell = [bounded(row, 0, rows.length - 1), bounded(column, 0, columns.length - 1)];
+  let entry = cells[view.cell ?? 0];              // where the keyboard enters
+  entry.tabIndex = 0;
+  point(view.cell);
+  table.addEventListener("pointerover", ({ target }) =>
+    point(target.ariaLabel ? cells.indexOf(target) : view.cell));
+  table.addEventListener("pointerleave", () => point(view.cell));
+  table.addEventListener("focusin", ({ target }) => {
     entry.tabIndex = -1;
-    entry = cells[view.cell[0]][view.cell[1]];
+    entry = target;
     entry.tabIndex = 0;
-    point(view.cell);
-    return entry;
-  };
-  const under = (event) => {
-    const cell = event.target.closest("tbody td");
-    return cell && [cell.parentNode.rowIndex - 1, cell.cellIndex - 1];
-  };
-  const listen = (type, act) => table.addEventListener(type, act);
-  listen("pointerover", (event) => point(under(event) ?? view.cell));
-  listen("pointerleave", () => point(view.cell));
-  listen("click", (event) => {
-    const cell = under(event);
-    if (cell) choose(...cell).focus();
+    point(view.cell = cells.indexOf(entry));
   });
-  listen("focusin", (event) => choose(...under(event)));
-  listen("keydown", (event) => {
-    const to = moved(event, ...under(event));
-    if (to) choose(...to).focus();
+  table.addEventListener("keydown", (event) => {
+    const to = moved(event, rowOf(view.cell), view.cell % C);
+    if (to) cells[C * bounded(to[0], 0, rows.length - 1) + bounded(to[1], 0, C - 1)].focus();
   });
-  if (view.cell) choose(...view.cell);
-  else entry.tabIndex = 0;
-  const one = (what) => `${/^[aeiou]/.test(what) ? "an" : "a"} ${what}`;
-  return make("figure", { class: "large" }, make("figcaption", {}, title(view, chosen),
-    make("small", {}, `A row is ${one(view.row)}, a column ${one(view.column)}.`)),
-  make("div", { class: "scroll" }, table), readout, scale(view.maps[chosen]));
-}
-
-/** The colours of a map and their values. */
-function scale(map) {
   const ramp = make("span", { class: "ramp", "aria-hidden": "true" });
   ramp.style.background = gradient(blue);
-  return make("div", { class: "legend" }, ramp, make("p", { class: "scale" },
-    ...["0", "1"].map((value) => make("span", {}, value))),
-  map.flat().includes(null) ? make("p", { class: "hint" }, "Hatched cells are closed by a mask.")
-    : "");
+  return make("figure", { class: "large" }, make("figcaption", {}, title(view, chosen),
+    make("small", {}, `Rows: ${view.row}.  Columns: ${view.column}.`)),
+  make("div", { class: "scroll" }, table), readout, make("div", { class: "legend" }, ramp,
+    make("p", { class: "scale" }, make("span", {}, "0"), make("span", {}, "1")),
+    map.includes(null) ? make("p", { class: "hint" }, "Hatched cells are closed by a mask.") : ""));
 }
 
 /** Small maps, of which the chosen one is large beside them. */
 function gallery(box, view) {
-  const { across, rows, columns } = view, stage = make("div");
-  const grid = make("div", { class: "grid", role: "radiogroup",
-    "aria-label": "Maps; arrow keys move" });
-  const tiles = view.maps.map((map, i) => {
-    const canvas = make("canvas");
-    paint(canvas, rows.length, columns.length, (row, column) => map[row][column] ?? NaN);
-    canvas.style.aspectRatio = `${columns.length} / ${rows.length}`;
-    const tile = make("div", { class: "head", role: "radio" }, canvas,
-      make("p", {}, title(view, i)));
-    tile.addEventListener("click", () => choose(i).focus());
-    return tile;
-  });
-  const choose = (i) => {
-    view.chosen = i;
-    tiles.forEach((tile, j) => {
-      tile.setAttribute("aria-checked", i === j);
-      tile.tabIndex = i === j ? 0 : -1;
+  const stage = make("div"), tiles = view.maps.map((map, i) => {
+    const canvas = make("canvas"), { rows: { length: R }, columns: { length: C } } = view;
+    const choice = make("input", { type: "radio", name: box.id, class: "unseen" });
+    paint(canvas, R, C, (row, column) => map[row][column] ?? NaN);
+    canvas.style.aspectRatio = `${C} / ${R}`;
+    choice.checked = i === view.chosen;
+    choice.addEventListener("change", () => {
+      view.chosen = i;
+      stage.replaceChildren(large(view));
     });
-    stage.replaceChildren(large(view));
-    return tiles[i];
-  };
-  grid.style.gridTemplateColumns = `repeat(${across}, minmax(0, 9rem))`;
-  grid.append(...tiles);
-  grid.addEventListener("keydown", (event) => {
-    const to = moved(event, Math.floor(view.chosen / across), view.chosen % across);
-    if (!to) return;
-    const row = bounded(to[0], 0, tiles.length / across - 1);
-    choose(row * across + bounded(to[1], 0, across - 1)).focus();
+    return make("label", { class: "head" }, choice, canvas, make("p", {}, title(view, i)));
   });
-  choose(view.chosen);
-  box.replaceChildren(make("div", { class: "columns heads" }, grid, stage));
+  const grid = make("div", { class: "grid", role: "radiogroup", "aria-label": "Maps" }, ...tiles);
+  grid.style.gridTemplateColumns = `repeat(${view.across}, minmax(0, 9rem))`;
+  stage.append(large(view));
+  box.replaceChildren(make("div", { class: "columns" }, grid, stage));
 }
 
 drawPage(() => inTheTheme(() => {

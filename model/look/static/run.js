@@ -1,93 +1,75 @@
 
 // ==== The run: its log as charts and as a table
 
-const COLUMNS = [           // of log.csv: heading, format
-  ["step", (x) => whole(x)],
-  ["training loss (nats)", (x) => x.toFixed(3)],
-  ["validation loss (nats)", (x) => x.toFixed(3)],
-  ["learning rate", (x) => brief(x)],
-  [`${unit}s a second`, (x) => whole(x)],
-  ["seconds", (x) => x.toFixed(1)],
-  ["steps skipped", (x) => whole(x)],       // only in runs that may skip
-];
+const COLUMNS = ["step", "training loss (nats)", "validation loss (nats)", "learning rate",
+  `${unit}s a second`, "seconds", "steps skipped"];     // of log.csv; the last if a run may skip
 
 /** A number in three digits, or if it is large, in all. */
 const brief = (x) => Math.abs(x) >= 1000 ? whole(x) : String(Number(x.toPrecision(3)))
   .replace("-", "−");
+const logged = (x, i) => x === null ? "–" : i === 1 || i === 2 ? fixed(x, 3) : brief(x);
+const NO_COUNTS = `There are no counted n-grams beside it, because ${facts.no_counts}.`;
 
 function fillRun() {
-  const { log, counted: yardsticks } = facts;
-  if (!log?.length) {
-    showScore();
-    byId("run-intro").textContent = "There are no curves here, because "
-      + (log ? "the log of the run has no lines." : `${facts.no_log}.`);
-    return;
-  }
-  byId("run-intro").textContent = "The loss is the mean of −log p, where p is the probability "
-    + "that the model gave to what came: the training loss over what it learnt from, the "
-    + "validation loss over text that it never learnt from.  " + (yardsticks
-    ? "The dotted lines are what n-grams reach, counted on the one and measured on the other."
-    : `There are no counted n-grams beside it, because ${facts.no_counts}.`);
-  const column = (i, kind = "accent") => ({
-    name: COLUMNS[i][0], kind, format: COLUMNS[i][1],
-    points: log.filter((line) => line[i] !== null).map((line) => [line[0], line[i]]),
+  const { log } = facts;
+  if (log?.length) fillLog(log);
+  byId("run-intro").textContent = !log ? `There are no curves here, because ${facts.no_log}.`
+    : !log.length ? "There are no curves here, because the log of the run has no lines."
+      : "The loss is the mean of −log p, where p is the probability that the model gave to what "
+    + "came: the training loss over what it learnt from, the validation loss over text that it "
+    + "never learnt from.  " + (facts.counted ? "The dotted lines are what n-grams reach, counted "
+    + "on the one and measured on the other." : NO_COUNTS);
+  if (facts.score) fillScore(facts.score);
+}
+
+function fillLog(log) {
+  const column = (i, kind = "accent") => ({ i, kind, points: log       // no speed at first
+    .filter((line) => i === 4 ? line[i] > 0 : line[i] !== null).map((line) => [line[0], line[i]]),
   });
-  const speed = column(4);
-  speed.points = speed.points.filter(([, y]) => y > 0);         // none before the first step
   byId("charts").append(
-    chart(`Loss, in nats a ${unit}`, [column(2), column(1, "warm")], 300, yardsticks ?? []),
+    chart(`Loss, in nats a ${unit}`, [column(2), column(1, "warm")], 300, facts.counted ?? []),
     make("div", { class: "small" },
       chart(`Learning rate, ${facts.rates}`, [column(3)], 160),
-      chart(`${capital(unit)}s a second that it learnt from`, [speed], 160)));
+      chart(`${capital(unit)}s a second that it learnt from`, [column(4)], 160)));
   const row = (cells, tag, attributes) => make("tr", {},
     ...cells.map((text) => make(tag, attributes, text)));
   byId("log").querySelector("table").append(
-    make("thead", {}, row(log[0].map((_, i) => COLUMNS[i][0]), "th", { scope: "col" })),
-    make("tbody", {}, ...log.map((line) => row(
-      line.map((x, i) => x === null ? "–" : COLUMNS[i][1](x)), "td", {}))));
+    make("thead", {}, row(COLUMNS.slice(0, log[0].length), "th", { scope: "col" })),
+    make("tbody", {}, ...log.map((line) => row(line.map(logged), "td", {}))));
   byId("log").hidden = false;
-  showScore();
 }
 
 /** The text that the page began with, beside counted n-grams. */
-function showScore() {
-  if (!facts.score) return;
-  const { loss, bits, ladder, seen } = facts.score, list = make("ol", { class: "bars",
-    id: "ladder", "aria-labelledby": "score-title" });
+function fillScore({ loss, bits, ladder, seen }) {
   const most = Math.max(...ladder.map(([, x]) => x));
-  byId("score").append(make("h3", { id: "score-title" }, "The text that this page began with"),
-    make("p", { class: "hint" }, `Its mean loss is ${loss.toFixed(4)} nats = ${bits.toFixed(4)} `
-      + `bits a ${unit}.  ` + (facts.counted ? `An n-gram predicts a ${unit} from the n − 1 before `
-      + "it, as counted in the text that the model was trained on: a model has to be better than those."
-      : `There are no counted n-grams beside it, because ${facts.no_counts}.`)
-      + (seen ? "  This very text was trained on, so all look better than they are." : "")), list);
+  byId("score").hidden = false;
+  byId("score-words").textContent = `Its mean loss is ${fixed(loss, 4)} nats = ${fixed(bits, 4)} `
+    + `bits a ${unit}.  ` + (facts.counted ? `An n-gram predicts a ${unit} from the n − 1 before `
+    + "it, as counted in the text that the model was trained on: a model has to be better than "
+    + "those." : NO_COUNTS)
+    + (seen ? "  This very text was trained on, so all look better than they are." : "");
   for (const [name, x] of ladder.sort((a, b) => b[1] - a[1])) {
-    bar(list, name, x / most, nats(x)).classList.toggle("came", name === "this model");
+    bar(byId("ladder"), name, x / most, nats(x)).classList.toggle("came", name === "this model");
   }
 }
 
 /** A figure of lines over steps, drawn for the width that it gets; yardsticks are [name, value]. */
 function chart(title, series, height, yardsticks = []) {
-  const note = make("small"), svg = make("svg", { role: "img" });
-  const figure = make("figure", {}, make("figcaption", {}, title, note), svg);
-  const xs = [...new Set(series.flatMap(({ points }) => points.map(([x]) => x)))]
-    .sort((a, b) => a - b);
-  const tell = (at) => {
-    const values = series.flatMap(({ name, points, format }) => points
-      .filter(([x]) => x === at).map(([, y]) => `${name} ${format(y)}`));
-    note.textContent = xs.length ? `step ${whole(at)}: ${values.join(", ")}` : "none was measured";
-  };
-  tell(xs.at(-1));
-  svg.setAttribute("aria-label", [title, note.textContent,
-    ...yardsticks.map(([name, y]) => `${name} ${y.toFixed(3)}`)].join("; "));
-  if (xs.length) {
-    new ResizeObserver(() => drawChart(svg, series, height, yardsticks, xs, tell)).observe(figure);
+  const end = Math.max(...series.flatMap(({ points }) => points.map(([x]) => x)));
+  const last = series.flatMap(({ i, points }) => points
+    .filter(([x]) => x === end).map(([, y]) => `${COLUMNS[i]} ${logged(y, i)}`));
+  const note = last.length ? `step ${whole(end)}: ${last.join(", ")}` : "none was measured";
+  const svg = make("svg", { role: "img", "aria-label": [title, note,
+    ...yardsticks.map(([name, y]) => `${name} ${fixed(y, 3)}`)].join("; ") });
+  const figure = make("figure", {}, make("figcaption", {}, title, make("small", {}, note)), svg);
+  if (last.length) {
+    new ResizeObserver(() => drawChart(svg, series, height, yardsticks, end)).observe(figure);
   }
   return figure;
 }
 
-function drawChart(svg, series, height, yardsticks, xs, tell) {
-  const width = svg.clientWidth, end = xs.at(-1), lines = yardsticks.map(([, y]) => y);
+function drawChart(svg, series, height, yardsticks, end) {
+  const width = svg.clientWidth, lines = yardsticks.map(([, y]) => y);
   const ys = [...lines, ...series.flatMap(({ points }) => points.map(([, y]) => y))];
   const yTicks = ticks(lines.length ? Math.min(...ys) : 0, Math.max(...ys));
   const box = { left: 52, right: width - (lines.length ? 102 : 12), top: 8, bottom: height - 40 };
@@ -98,8 +80,6 @@ function drawChart(svg, series, height, yardsticks, xs, tell) {
     { class: kind, x1: box.left, x2: box.right, y1: y(value), y2: y(value) });
   const text = (content, x, y, anchor, kind = "") => make("text",
     { x, y, "text-anchor": anchor, "dominant-baseline": "middle", class: kind }, content);
-  const cursor = make("line", { class: "cursor", y1: box.top, y2: box.bottom });
-  cursor.style.visibility = "hidden";
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.style.height = `${height}px`;
   svg.replaceChildren(
@@ -113,23 +93,11 @@ function drawChart(svg, series, height, yardsticks, xs, tell) {
       .map(([name, at]) => text(name, box.right + 8, at, "start")),
     ...series.map(({ kind, points }) => make("polyline",
       { class: `line ${kind}`, points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") })),
-    ...series.flatMap(({ kind, points }) => points.map(([a, b]) =>
-      make("circle", { class: `point ${kind}`, cx: x(a), cy: y(b), r: 2.5 }))),
-    ...(series.length > 1 ? series : []).map(({ name, kind }, i) => text(
-      name.split(" ")[0], box.right - 8, box.top + 12 + 18 * i, "end", kind)),
-    cursor);
-  svg.onpointermove = (event) => {
-    const value = (event.clientX - svg.getBoundingClientRect().left - box.left)
-      / (box.right - box.left) * end;
-    const nearest = xs.reduce((a, b) => Math.abs(b - value) < Math.abs(a - value) ? b : a);
-    for (const side of ["x1", "x2"]) cursor.setAttribute(side, x(nearest));
-    cursor.style.visibility = "visible";
-    tell(nearest);
-  };
-  svg.onpointerleave = () => {
-    cursor.style.visibility = "hidden";
-    tell(end);
-  };
+    ...series.flatMap(({ i, kind, points }) => points.map(([a, b]) =>
+      make("circle", { class: `point ${kind}`, cx: x(a), cy: y(b), r: 2.5 },
+        make("title", {}, `step ${whole(a)}: ${logged(b, i)}`)))),
+    ...(series.length > 1 ? series : []).map(({ i, kind }, n) => text(
+      COLUMNS[i].split(" ")[0], box.right - 8, box.top + 12 + 18 * n, "end", kind)));
 }
 
 /** Some five round numbers that cover a range. */

@@ -8,11 +8,11 @@ const written = [];             // texts to go back to
 function drawAfter(text, u) {
   const known = Array.from(text, (character) => idOf.get(character) ?? facts.neutral[0]);
   const window = known.slice(windowStart(known.length, block));
-  const inPlace = edit && windowStart(known.length, block) === start ? edit
-    : state.off.length ? { ...edit, key: `${edit.key} `, drag: null } : null;
-  while (model.read(inPlace ? edited : plain, window, inPlace));
+  const isElsewhere = edit && windowStart(known.length, block) !== start, cache = cacheOf(true);
+  const change = isElsewhere ? { ...edit, key: `${edit.key} `, drag: null } : edit;
+  while (model.read(cache, window, change));
   const { temperature, top_k, top_p } = state;
-  return { u, ...draw((inPlace ? edited : plain).logitsOf(window.length - 1), u, temperature, top_k,
+  return { before: text, u, ...draw(cache.logitsOf(window.length - 1), u, temperature, top_k,
     top_p) };
 }
 
@@ -21,16 +21,15 @@ function write(count) {
   let text = state.text;
   written.push(text);
   for (let n = 0; n < count; n++) {
-    const found = drawAfter(text, Math.random());
-    last = { ...found, before: text, after: text += facts.characters[found.drawn] };
+    last = drawAfter(text, Math.random());
+    last.after = text += facts.characters[last.drawn];
   }
   setText(text);
 }
 
 /** Take another letter in place of the one that was drawn, or after the text. */
 function takeInstead(id) {
-  const before = last?.after === state.text ? last.before : state.text;
-  const found = last?.after === state.text ? last : { ...drawAfter(before), u: null };
+  const { before, ...found } = last?.after === state.text ? last : drawAfter(state.text, null);
   written.push(state.text);
   last = { ...found, before, taken: id, after: before + facts.characters[id] };
   setText(last.after);
@@ -55,8 +54,8 @@ function showWrite() {
   let low = 0, from;
   probabilities.forEach((p, id) => {
     if (!p) return;
-    const piece = make("span", { title: `${named(id)} ${share(p)}` }, p > 0.02 ? symbol(id) : "");
-    Object.assign(piece.style, { left: `${100 * low}%`, width: `${100 * p}%` });
+    const piece = make("span", { title: `${named(id)} ${share(p)}`,
+      style: `left: ${100 * low}%; width: ${100 * p}%` }, p > 0.02 ? symbol(id) : "");
     piece.classList.toggle("drawn", isLast && id === (taken ?? drawn));
     piece.addEventListener("click", () => takeInstead(id));
     line.append(piece);
@@ -64,11 +63,7 @@ function showWrite() {
     low += p;
   });
   const hasNeedle = isLast && u !== null;
-  if (hasNeedle) {
-    const needle = make("i", { class: "needle" });
-    needle.style.left = `${100 * u}%`;
-    line.append(needle);
-  }
+  if (hasNeedle) line.append(make("i", { class: "needle", style: `left: ${100 * u}%` }));
   byId("drawn-words").textContent = !hasNeedle ? `This is the line for the next ${unit}.`
     : `The number ${fixed(u, 3)} was drawn.  It falls on ${quoted(drawn)}, which has ${
       fixed(from, 3)} to ${fixed(from + probabilities[drawn], 3)}.${

@@ -90,7 +90,8 @@ def test_a_browser_draws_it_and_says_where_a_letter_came_from(driver, tmp_path):
     said = html(checkpoint(model_of()), TEXT)
     page = opened(driver, written(tmp_path / "l.html", said))
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
-    of(page, "$$('#maps-1 [role=radio]')[4].click(), $$('#maps-1 tbody td')[1].click()")
+    of(page, "$$('#maps-1 [type=radio]')[4].click()")
+    of(page, "$$('#maps-1 tbody td')[1]").click()
     view = facts_of(said)[0]
     assert of(page, "$('#maps-1 .readout').textContent") == (
         f"Letter written 1, ‘{view['rows'][0]}’; letter read 2, ‘e’: {view['maps'][4][0][1]:.4f}")
