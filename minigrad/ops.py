@@ -132,7 +132,7 @@ def mean(x: Array, axis: Axes = None, keepdims: bool = False):
     """Mean over some axes, over all by default.  Back:  dx = g / n, for each of the n elements."""
     shape = x.shape
     value = x.mean(axis=axis, keepdims=keepdims)
-    share = value.size / x.size if x.size else 0.0
+    share = value.size / (x.size or 1)
     return value, (lambda g: np.broadcast_to(_expanded(g * share, axis, keepdims), shape),)
 
 
@@ -478,7 +478,7 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None):
     The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
     """
     settings = _dropout_settings(p, rng, x.shape)
-    if settings.p == 0:
+    if not settings.p:
         return x, (lambda g: g,)
     x, = one_type(x)
 
@@ -677,7 +677,7 @@ def _dropout_settings(p, rng, shape):
     0 where the rng has a `first_row`, as that of a rank has."""
     if not 0 <= p <= 1:
         raise ValueError(f"the probability to drop is at least 0 and at most 1; this is {p}")
-    if rng is None or p == 0:
+    if rng is None or not p:
         return Drop()
     if not isinstance(rng, np.random.Generator):
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
@@ -697,7 +697,9 @@ def _numbers_below(limit, ids, what, ignored=None):
     """Return ids as int64, dense, after checking that each is in [0, limit), or is `ignored`."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
-    wrong = ((ids < 0) | (ids >= limit)) & (ids != ignored)
+    wrong = (ids < 0) | (ids >= limit)
+    if ignored is not None:
+        wrong &= ids != ignored
     if wrong.any():
         place = tuple(np.argwhere(wrong)[0].tolist())
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
