@@ -50,6 +50,15 @@ def test_it_draws_without_an_error_and_fetches_nothing_even_if_told_to(page, run
     assert "Content Security Policy" in page.get_log("browser")[0]["message"]
 
 
+def test_a_rate_of_0_is_drawn_and_what_was_not_measured_is_not(page):
+    page.execute_script("byId('log').querySelector('table').replaceChildren();"
+                        "fillLog([[0, null, 3, 0, 0], [5, 2, 1, 0.1, 9]])")
+    page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert [len(points.split()) for points in of(
+        page, "$$('#charts polyline').map((x) => x.getAttribute('points'))")][-4:] == [2, 1, 2, 1]
+    assert of(page, "$('#log tbody tr').textContent") == "0–3.00000"
+
+
 def test_it_cannot_be_typed_into_and_has_no_switch(page):
     assert of(page, "input.getAttribute('aria-readonly')") == "true"
     page.find_element("id", "input").send_keys("x")
