@@ -9,6 +9,7 @@ from minigrad import compiled
 from minigrad.words import number_of
 from model.checkpoint import BEST, LAST, load_checkpoint
 from model.command import AtOnce, announced_if_slow, command_line
+from model.config import TransformerConfig
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ladder
@@ -32,7 +33,8 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
     print(f"recipe      {described(s)}")
-    print(f"model       {of_model(run)}")
+    parameters = sum(p.size for p in run.model.parameters())
+    print(f"model       {of_model(run.model.config, parameters)}")
     print(f"training    {of_training(run)}")
     if s.minutes is not None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
@@ -49,15 +51,13 @@ def compile_kernels(s: Settings) -> None:
     print(flush=True)
 
 
-def of_model(run: Run) -> str:
-    """Return a line on the size of a run's model."""
-    config = run.model.config
-    parameters = sum(p.size for p in run.model.parameters())
+def of_model(config: TransformerConfig, parameters: int) -> str:
+    """Return a line on the size of a model."""
     heads = number_of(config.n_head, "head")
     if config.kv_heads < config.n_head:
         heads += f" ({config.kv_heads} of keys and values)"
     return (f"{parameters:,} parameters: {number_of(config.n_layer, 'layer')}, {heads}, "
-            f"{number_of(config.n_embd, 'channel')}, block of {config.block_size}")
+            f"{number_of(config.n_embd, 'channel')}, block of {config.block_size:,}")
 
 
 def of_training(run: Run) -> str:

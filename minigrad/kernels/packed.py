@@ -19,11 +19,10 @@ import functools
 
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
 from minigrad.kernels.compiler.cache import cache_folder
-from minigrad.kernels.compiler.lanes import address, spread_value
+from minigrad.kernels.compiler.lanes import address, emit_fma, spread_value
 from minigrad.kernels.compiler.tiles import HERE, Size, engine_of
 from minigrad.packed import IN_WORDS, NUMBERS
 
@@ -94,7 +93,7 @@ def _define(function, kind, NV, zeros):
         if zeros:
             a_k = builder.load(builder.gep(a_at, [_i64(k)]))
             a_k = spread_value(builder, a_k, c.type.pointee)
-            sums = [_fma(builder, a_k, *pair) for pair in zip(row, sums)]
+            sums = [emit_fma(builder, a_k, *pair) for pair in zip(row, sums)]
         else:
             _store(builder, row, builder.gep(c_at, [_i64(k * NV)]))
     numbers, words = NUMBERS[kind], IN_WORDS[kind].itemsize // 4
@@ -130,7 +129,7 @@ def _rows(builder, kind, b, NV, vector):
             bit = 8 * (byte % 4) + 4 * (k != byte)
             q = [builder.sitofp(_whole(builder, kind, word, bit), vector)
                  for word in words(1 + byte // 4)]
-            combine = _fma if kind == "Q4_1" else ir.IRBuilder.fmul
+            combine = emit_fma if kind == "Q4_1" else ir.IRBuilder.fmul
             yield [combine(builder, *parts) for parts in zip(q, *scales)]
 
 
@@ -160,12 +159,6 @@ def _float_of_half(builder, word, upper, vector):
 
 def _all(word, n):
     return ir.Constant(word.type, [n] * word.type.count)
-
-
-def _fma(builder, x, y, z):
-    name = f"llvm.fmuladd.v{x.type.count}f32"
-    return builder.call(get_or_insert_function(
-        builder.module, ir.FunctionType(x.type, [x.type] * 3), name), [x, y, z])
 
 
 def _store(builder, vectors, place):

@@ -38,6 +38,8 @@ from model.command import (AtOnce, Parser, announced_if_slow, answering, command
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors, to_gguf
 from model.convert.model_file import FormatError, ModelFile, shapes_of
 from model.count.memory import check_fits
+from model.count.sizes import parameters
+from model.report import of_model
 
 # The format of a file, by how its name ends or else by its first bytes; of a folder, by its files.
 ENDINGS = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": gguf, ".pt": nanogpt,
@@ -112,8 +114,9 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
             read_back(written, output_format, model, path)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     print(f"written     {output}, {scaled(size, 'B')}\n"
-          f"compared    all {count(model):,} numbers, the configuration and the vocabulary, read "
-          f"back: they are the same\n\nuse it:\n    {next_command(output, output_format, model)}")
+          f"compared    all {parameters(model.config):,} numbers, the configuration and the "
+          "vocabulary, read back: they are the same\n\nuse it:\n"
+          f"    {next_command(output, output_format, model)}")
 
 
 def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path: pathlib.Path
@@ -203,18 +206,10 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def count(model: ModelFile) -> int:
-    """Return the number of parameters of a model."""
-    return sum(math.prod(shape) for shape in shapes_of(model.config).values())
-
-
 def describe(model: ModelFile) -> str:
     """Describe a model in lines."""
     c, tokenizer = model.config, model.tokenizer
-    shared = f" ({c.kv_heads} of keys and values)" if c.kv_heads < c.n_head else ""
-    lines = [f"model       {count(model):,} parameters: {number_of(c.n_layer, 'layer')}, "
-             f"{number_of(c.n_head, 'head')}{shared}, {number_of(c.n_embd, 'channel')}, "
-             f"block of {c.block_size:,}",
+    lines = [f"model       {of_model(c, parameters(c))}",
              f"{'':12}{c.position} positions, {c.norm} norm, "
              f"{c.activation} MLPs of {c.resolved().n_inner:,}"
              + ("" if c.tied else ", an output of its own"),

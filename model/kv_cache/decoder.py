@@ -23,7 +23,7 @@ from model.transformer import Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
 ROOM = 512          # characters for which there is memory from the beginning
-NOT_THERE = None, None, None, None      # what `_in_panels` returns for the gate of an MLP without
+NOT_THERE = [0, 0, 0, *FLOATS, 0]       # the row of the gate of an MLP without
 
 
 def decoder_of(model: Transformer, batch: int = 1) -> "Decoder | None":
@@ -168,38 +168,30 @@ def _weights(model):
 
 def _matrices(model):
     """Return the panels of all matrices, and the biases and the table of `Weights`."""
-    head = _in_panels(model.output_weight)      # first, as others may have memory that it frees
-    linears = [linear for block in model.blocks
-               for linear in (block.attention.qkv, block.mlp.gate, block.attention.out,
-                              block.mlp.up, block.mlp.down)]
-    found = [_in_panels(linear.weight, linear.bias) if linear else NOT_THERE for linear in linears]
-    found.append(head)
-    if not model.config.tied:
-        found.append(_in_panels(model.token_embedding.weight))
     kept = []
     biases = []
-    table = []
-    begin = 0
-    for weight, bias, panels, how in found:
-        if weight is None:
-            table.append([0, 0, 0, *FLOATS, 0])
-            continue
+
+    def row_of(weight, bias=None):
+        """Keep a matrix in panels, and its bias; return its row of the table."""
+        if isinstance(weight, PackedTensor):
+            panels = weight.packed.in_panels(TILE_BYTES // 4)
+            how = functions_of(weight.packed.kind)
+        else:
+            panels = pack(weight.data.T)
+            how = FLOATS
         count, _, NR = panels.shape
-        padded = np.zeros(count * NR, model.token_embedding.weight.dtype)
+        begin = sum(map(len, biases))
+        padded = np.zeros(count * NR, weight.dtype)
         if bias is not None:
             padded[:bias.size] = bias.data
         kept.append(panels)
         biases.append(padded)
-        table.append([panels.ctypes.data, count, weight.shape[1], *how, begin])
-        begin += padded.size
-    if model.config.tied:
-        table.append(table[-1])
-    return kept, np.concatenate(biases), np.array(table)
+        return [panels.ctypes.data, count, weight.shape[1], *how, begin]
 
-
-def _in_panels(weight, bias=None):
-    """Return a matrix of weights, its bias, its panels, and what tells how they are read."""
-    if isinstance(weight, PackedTensor):
-        panels = weight.packed.in_panels(TILE_BYTES // 4)
-        return weight, bias, panels, functions_of(weight.packed.kind)
-    return weight, bias, pack(weight.data.T), FLOATS
+    head = row_of(model.output_weight)      # first, as others may have memory that it frees
+    table = [row_of(linear.weight, linear.bias) if linear else NOT_THERE
+             for block in model.blocks
+             for linear in (block.attention.qkv, block.mlp.gate, block.attention.out,
+                            block.mlp.up, block.mlp.down)]
+    embedding = head if model.config.tied else row_of(model.token_embedding.weight)
+    return kept, np.concatenate(biases), np.array([*table, head, embedding])

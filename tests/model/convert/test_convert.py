@@ -137,6 +137,11 @@ def test_what_cannot_be_expressed_is_refused(here, capsys, model, says):
     assert says in refusal(capsys, "other", "hf")
 
 
+def test_a_tokenizer_for_a_model_that_has_its_own_is_refused(here, capsys):
+    assert "out/ckpt.npz has its own vocabulary; leave out --tokenizer" in refusal(
+        capsys, "out", "hf", "--tokenizer", "tokenizer.json")
+
+
 def test_nothing_is_written_over(here, capsys, monkeypatch):
     (here / "x.npz").mkdir()
     (here / "gone").symlink_to("nowhere")

@@ -14,9 +14,11 @@ from minigrad.packed import kind_of
 from model import Transformer, TransformerConfig, generate, load_checkpoint, save_checkpoint
 from model.convert import gguf
 from model.convert.__main__ import main
+from model.convert.tokens import TokenTokenizer
 from model.fine_tuning.initial import load_initial
 from tests.kit import arrays, refusal
 from tests.model.convert.test_gguf import F16, MERGES, Q8_0, TOKENS, V, gpt2, llama, written
+from tests.token_files import byte_level
 
 pytestmark = pytest.mark.needs("gguf")
 
@@ -153,6 +155,11 @@ def test_rotary_positions_reach_as_far_as_before_in_folders_of_hugging_face(tmp_
     import gguf as library
     assert library.GGUFReader("m.gguf").fields["llama.context_length"].contents() == 16
     assert gguf.read("m.gguf").config == load_checkpoint("back/ckpt.npz")[0].config == short.config
+    said.pop("minigrad")        # as another program writes a folder
+    pathlib.Path("hf2", "config.json").write_text(json.dumps(said), "utf-8")
+    main(["hf2", "theirs"])
+    _, tokenizer, *_ = load_checkpoint("theirs/ckpt.npz")
+    assert tokenizer.metadata["keys"]["llama.context_length"] == [16, [4]]
 
 
 def test_write_keeps_every_tensor_that_training_did_not_change(tmp_path):
@@ -192,6 +199,19 @@ def test_the_chat_template_goes_through_folders_of_hugging_face_and_back(tmp_pat
     assert found["tokenizer.chat_template"].contents() == template
     assert found["tokenizer.ggml.tokens"].contents() == library.GGUFReader(file).fields[
         "tokenizer.ggml.tokens"].contents()
+
+
+@pytest.mark.needs("gguf", "convert")
+def test_a_tokenizer_without_merges_goes_out_with_one_that_no_text_has(tmp_path):
+    parts = json.loads(byte_level())
+    parts["model"]["merges"] = []
+    config = dataclasses.replace(LLAMA, vocab_size=V)
+    tokenizer = TokenTokenizer(json.dumps(parts))
+    save_checkpoint(tmp_path / "ckpt.npz", Transformer(config), tokenizer)
+    main([str(tmp_path / "ckpt.npz"), str(tmp_path / "m.gguf")])
+    import gguf as library
+    fields = library.GGUFReader(tmp_path / "m.gguf").fields
+    assert fields["tokenizer.ggml.merges"].contents() == ["ÿ ÿ"]
 
 
 def test_a_chat_template_in_a_file_of_its_own_is_kept(tmp_path):
