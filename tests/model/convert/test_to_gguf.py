@@ -2,8 +2,8 @@
 was, and llama.cpp itself computes what the engine computes."""
 import dataclasses
 import json
-import pathlib
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +37,11 @@ EVERYTHING = {"general.name": "small",
               "general.quantization_version": 2, "general.file_type": 3}
 
 
+@pytest.fixture(autouse=True)
+def new_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def saved(path, config):
     """Save a model of characters whose weights are far from uniform."""
     model = Transformer(config, seed=1)
@@ -54,7 +59,7 @@ def stored(kind, shape, seed):
     return kind, shape, library.quantize(numbers, library.GGMLQuantizationType(kind)).tobytes()
 
 
-def imported(path, made=llama, alignment=32, **changes):
+def imported(made=llama, alignment=32, **changes):
     """Write a GGUF file of tensors of many kinds, and import it as a checkpoint."""
     if made is llama:
         changes |= {"token_embd.weight": stored(Q8_0, (V, 32), 0),
@@ -62,18 +67,18 @@ def imported(path, made=llama, alignment=32, **changes):
                     "blk.0.attn_q.weight": stored(Q4_1, (32, 32), 2),
                     "blk.1.ffn_up.weight": stored(F16, (64, 32), 3)}
     metadata, tensors = made(**EVERYTHING | changes)
-    file = written(path / "from.gguf", metadata, dict(reversed(tensors.items())), alignment)
+    file = written(Path("from.gguf"), metadata, dict(reversed(tensors.items())), alignment)
     file.write_bytes(file.read_bytes() + bytes(-file.stat().st_size % alignment))
-    main([str(file), str(path / "out")])
+    main(["from.gguf", "out"])
     return file
 
 
 @pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2, WIDER])
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
-def test_write_stores_a_model_of_characters_that_comes_back(config, kind, tmp_path, capsys):
-    model = saved(tmp_path / "ckpt.npz", config)
-    main([str(tmp_path / "ckpt.npz"), str(tmp_path / "m.gguf"), "--as", kind])
-    found = gguf.read(tmp_path / "m.gguf")
+def test_write_stores_a_model_of_characters_that_comes_back(config, kind, capsys):
+    model = saved("ckpt.npz", config)
+    main(["ckpt.npz", "m.gguf", "--as", kind])
+    found = gguf.read("m.gguf")
     assert found.config == config
     assert found.tokenizer.vocabulary == CHARACTERS
     most = {"f32": 0, "f16": 2 ** -11, "bf16": 2 ** -8, "q8_0": 1 / 254 + 2 ** -11}[kind]
@@ -86,62 +91,61 @@ def test_write_stores_a_model_of_characters_that_comes_back(config, kind, tmp_pa
     (llama, {}), (gpt2, {}), (llama, {"output.weight": None}),
     (llama, {"general.alignment": 256, "alignment": 256}),
     (llama, {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 1})])
-def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes, tmp_path):
-    file = imported(tmp_path, made, **changes)
-    main([str(tmp_path / "out"), str(tmp_path / "again.gguf")])
-    assert (tmp_path / "again.gguf").read_bytes() == file.read_bytes()
+def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes):
+    file = imported(made, **changes)
+    main(["out", "again.gguf"])
+    assert Path("again.gguf").read_bytes() == file.read_bytes()
 
 
-def test_a_checkpoint_keeps_blocks_until_the_model_is_trained(tmp_path, capsys):
+def test_a_checkpoint_keeps_blocks_until_the_model_is_trained(capsys):
     """Of matrices whose tensors are of one kind."""
     parts = {f"blk.0.attn_{part}.weight": stored(Q4_1, (rows, 32), 2)
              for part, rows in dict(q=32, k=16, v=16).items()}
-    file = imported(tmp_path, **parts, **{"blk.1.attn_q.weight": stored(Q8_0, (32, 32), 4)})
-    kept = arrays(tmp_path / "out/ckpt.npz")
+    file = imported(**parts, **{"blk.1.attn_q.weight": stored(Q8_0, (32, 32), 4)})
+    kept = arrays("out/ckpt.npz")
     qkv = kept["model/blocks.0.attention.qkv.weight"]
     assert qkv.tobytes() == b"".join(content for _, _, content in parts.values())
     kinds = {name: kind_of(a) for name, a in kept.items() if kind_of(a)}
     assert kinds == {"model/token_embedding.weight": "Q8_0", "model/blocks.0.mlp.up.weight": "Q4_1",
                      "model/blocks.0.attention.qkv.weight": "Q4_1",
                      "model/blocks.1.mlp.up.weight": "F16"}
-    main([str(tmp_path / "out"), str(tmp_path / "copy.npz")])
-    assert (tmp_path / "copy.npz").read_bytes() == (tmp_path / "out/ckpt.npz").read_bytes()
+    main(["out", "copy.npz"])
+    assert Path("copy.npz").read_bytes() == Path("out/ckpt.npz").read_bytes()
     capsys.readouterr()
-    model = load_initial(str(tmp_path / "out")).model
+    model = load_initial("out").model
     said = capsys.readouterr().out
     assert said == "unpacked    the weights, from F16, Q4_1, Q8_0 to float32, for training\n"
     for name, a in gguf.read(file).weights.items():
         assert np.array_equal(dict(model.named_parameters())[name].data, a), name
 
 
-def test_main_says_which_tensors_keep_their_kind_in_spite_of_as(tmp_path, capsys):
-    imported(tmp_path)
+def test_main_says_which_tensors_keep_their_kind_in_spite_of_as(capsys):
+    imported()
     capsys.readouterr()
-    main([str(tmp_path / "out"), str(tmp_path / "m.gguf"), "--as", "q8_0"])
+    main(["out", "m.gguf", "--as", "q8_0"])
     assert re.search(r"kept +(\d+) of \1 tensors in the kind .* --as q8_0 is for the others",
                      capsys.readouterr().out)
 
 
-def test_write_keeps_options_that_the_keys_of_a_file_cannot_say(tmp_path):
-    imported(tmp_path)
-    model, tokenizer, *_ = load_checkpoint(tmp_path / "out/ckpt.npz")
+def test_write_keeps_options_that_the_keys_of_a_file_cannot_say():
+    imported()
+    model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
     other = Transformer(dataclasses.replace(model.config, dropout=0.2, block_size=8))
     other.load_state_dict(model.state_dict())
-    save_checkpoint(tmp_path / "other.npz", other, tokenizer)
-    main([str(tmp_path / "other.npz"), str(tmp_path / "m.gguf")])
-    found = gguf.read(tmp_path / "m.gguf")
+    save_checkpoint("other.npz", other, tokenizer)
+    main(["other.npz", "m.gguf"])
+    found = gguf.read("m.gguf")
     assert found.config == other.config
     import gguf as library      # rotary positions reach as far as before
-    fields = library.GGUFReader(tmp_path / "m.gguf").fields
+    fields = library.GGUFReader("m.gguf").fields
     assert fields["llama.context_length"].contents() == model.config.block_size == 16
-    main([str(tmp_path / "m.gguf"), str(tmp_path / "again.gguf")])
-    assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "m.gguf").read_bytes()
+    main(["m.gguf", "again.gguf"])
+    assert Path("again.gguf").read_bytes() == Path("m.gguf").read_bytes()
 
 
 @pytest.mark.needs("gguf", "convert")
-def test_rotary_positions_reach_as_far_as_before_in_folders_of_hugging_face(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    imported(tmp_path)
+def test_rotary_positions_reach_as_far_as_before_in_folders_of_hugging_face():
+    imported()
     model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
     short = Transformer(dataclasses.replace(model.config, block_size=8))
     short.load_state_dict(model.state_dict())
@@ -149,28 +153,28 @@ def test_rotary_positions_reach_as_far_as_before_in_folders_of_hugging_face(tmp_
     for source, target in (("short.npz", "hf"), ("hf", "back"), ("back", "hf2"), ("hf2", "m.gguf")):
         main([source, target])
     for folder in ("hf", "hf2"):
-        said = json.loads(pathlib.Path(folder, "config.json").read_text("utf-8"))
+        said = json.loads(Path(folder, "config.json").read_text("utf-8"))
         assert said["max_position_embeddings"] == 16
         assert said["minigrad"]["block_size"] == 8
     import gguf as library
     assert library.GGUFReader("m.gguf").fields["llama.context_length"].contents() == 16
     assert gguf.read("m.gguf").config == load_checkpoint("back/ckpt.npz")[0].config == short.config
     said.pop("minigrad")        # as another program writes a folder
-    pathlib.Path("hf2", "config.json").write_text(json.dumps(said), "utf-8")
+    Path("hf2", "config.json").write_text(json.dumps(said), "utf-8")
     main(["hf2", "theirs"])
     _, tokenizer, *_ = load_checkpoint("theirs/ckpt.npz")
     assert tokenizer.metadata["keys"]["llama.context_length"] == [16, [4]]
 
 
-def test_write_keeps_every_tensor_that_training_did_not_change(tmp_path):
-    file = imported(tmp_path)
-    path = tmp_path / "out/ckpt.npz"
+def test_write_keeps_every_tensor_that_training_did_not_change():
+    file = imported()
+    path = "out/ckpt.npz"
     model, tokenizer, *_ = load_checkpoint(path)
     dict(model.named_parameters())["blocks.0.mlp.up.weight"].data[0, 0] += 1
     save_checkpoint(path, model, tokenizer)
-    main([str(path), str(tmp_path / "tuned.gguf"), "--as", "q8_0"])
+    main([path, "tuned.gguf", "--as", "q8_0"])
     import gguf as library
-    before, after = (library.GGUFReader(each) for each in (file, tmp_path / "tuned.gguf"))
+    before, after = (library.GGUFReader(each) for each in (file, "tuned.gguf"))
     for a, b in zip(before.tensors, after.tensors, strict=True):
         if a.name == "blk.0.ffn_up.weight":
             assert b.tensor_type == Q8_0
@@ -184,46 +188,46 @@ def test_write_keeps_every_tensor_that_training_did_not_change(tmp_path):
 
 
 @pytest.mark.needs("gguf", "convert")
-def test_the_chat_template_goes_through_folders_of_hugging_face_and_back(tmp_path):
-    file = imported(tmp_path)
+def test_the_chat_template_goes_through_folders_of_hugging_face_and_back():
+    file = imported()
     template = EVERYTHING["tokenizer.chat_template"]
     for source, target in (("out", "folder"), ("folder", "out2"), ("out2", "folder2"),
                            ("folder2", "m.gguf")):
-        main([str(tmp_path / source), str(tmp_path / target)])
+        main([source, target])
     for folder in ("folder", "folder2"):
-        said = json.loads((tmp_path / folder / "tokenizer_config.json").read_text("utf-8"))
+        said = json.loads(Path(folder, "tokenizer_config.json").read_text("utf-8"))
         assert said["chat_template"] == template
-        assert "minigrad.metadata" not in (tmp_path / folder / "tokenizer.json").read_text("utf-8")
+        assert "minigrad.metadata" not in Path(folder, "tokenizer.json").read_text("utf-8")
     import gguf as library
-    found = library.GGUFReader(tmp_path / "m.gguf").fields
+    found = library.GGUFReader("m.gguf").fields
     assert found["tokenizer.chat_template"].contents() == template
     assert found["tokenizer.ggml.tokens"].contents() == library.GGUFReader(file).fields[
         "tokenizer.ggml.tokens"].contents()
 
 
 @pytest.mark.needs("gguf", "convert")
-def test_a_tokenizer_without_merges_goes_out_with_one_that_no_text_has(tmp_path):
+def test_a_tokenizer_without_merges_goes_out_with_one_that_no_text_has():
     parts = json.loads(byte_level())
     parts["model"]["merges"] = []
     config = dataclasses.replace(LLAMA, vocab_size=V)
     tokenizer = TokenTokenizer(json.dumps(parts))
-    save_checkpoint(tmp_path / "ckpt.npz", Transformer(config), tokenizer)
-    main([str(tmp_path / "ckpt.npz"), str(tmp_path / "m.gguf")])
+    save_checkpoint("ckpt.npz", Transformer(config), tokenizer)
+    main(["ckpt.npz", "m.gguf"])
     import gguf as library
-    fields = library.GGUFReader(tmp_path / "m.gguf").fields
+    fields = library.GGUFReader("m.gguf").fields
     assert fields["tokenizer.ggml.merges"].contents() == ["ÿ ÿ"]
 
 
-def test_a_chat_template_in_a_file_of_its_own_is_kept(tmp_path):
-    imported(tmp_path)
-    main([str(tmp_path / "out"), str(tmp_path / "folder")])
-    config = tmp_path / "folder/tokenizer_config.json"
+def test_a_chat_template_in_a_file_of_its_own_is_kept():
+    imported()
+    main(["out", "folder"])
+    config = Path("folder/tokenizer_config.json")
     said = json.loads(config.read_text("utf-8"))
     del said["chat_template"]
     config.write_text(json.dumps(said), "utf-8")
-    (tmp_path / "folder/chat_template.jinja").write_text("ä {{ x }}", "utf-8")
-    main([str(tmp_path / "folder"), str(tmp_path / "m.gguf")])
-    assert gguf.read(tmp_path / "m.gguf").tokenizer.metadata["keys"][
+    Path("folder/chat_template.jinja").write_text("ä {{ x }}", "utf-8")
+    main(["folder", "m.gguf"])
+    assert gguf.read("m.gguf").tokenizer.metadata["keys"][
         "tokenizer.chat_template"][0] == "ä {{ x }}"
 
 
@@ -232,19 +236,17 @@ def test_a_chat_template_in_a_file_of_its_own_is_kept(tmp_path):
      "--ngrams 1 --no-qk_norm --activation swiglu"),
     (dict(), "--activation gelu_tanh"), (dict(activation="relu2"), "--activation gelu_tanh"),
     (dict(position="sinusoidal", activation="gelu_tanh"), "--position learned")])
-def test_write_names_the_flags_of_a_model_that_llama_cpp_computes(options, said, tmp_path):
-    saved(tmp_path / "ckpt.npz", TransformerConfig(**SIZES | options))
-    assert f"train a model with {said}, or" in refusal(
-        SystemExit, main, [str(tmp_path / "ckpt.npz"), str(tmp_path / "m.gguf")])
-    assert not (tmp_path / "m.gguf").exists()
+def test_write_names_the_flags_of_a_model_that_llama_cpp_computes(options, said):
+    saved("ckpt.npz", TransformerConfig(**SIZES | options))
+    assert f"train a model with {said}, or" in refusal(SystemExit, main, ["ckpt.npz", "m.gguf"])
+    assert not Path("m.gguf").exists()
 
 
 @pytest.mark.parametrize("words, said", [
     (["m.npz", "--as", "f16"], "--as f16 is for a .gguf file"),
     (["m.gguf", "--as", "q4_k"], "llama-quantize"), (["m.gguf", "--as", "F16"], "f16")])
-def test_main_refuses_a_kind_that_is_not_written(words, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    saved(pathlib.Path("ckpt.npz"), GPT2)
+def test_main_refuses_a_kind_that_is_not_written(words, said):
+    saved("ckpt.npz", GPT2)
     assert said in refusal(SystemExit, main, ["ckpt.npz", *words])
 
 
@@ -278,14 +280,14 @@ def completed(path, starts):
 @pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2])
 @pytest.mark.parametrize("kind, most, mean", [
     ("f32", 1e-3, 1e-3), ("f16", 5e-3, 1e-3), ("q8_0", 0.1, 0.02)])
-def test_llama_cpp_writes_the_text_that_the_engine_writes(config, kind, most, mean, tmp_path):
+def test_llama_cpp_writes_the_text_that_the_engine_writes(config, kind, most, mean):
     # With f16 and q8_0, llama.cpp rounds the numbers that it multiplies with the weights, too.
-    saved(tmp_path / "ckpt.npz", config)
-    main([str(tmp_path / "ckpt.npz"), str(tmp_path / "m.gguf"), "--as", kind])
-    main([str(tmp_path / "m.gguf"), str(tmp_path / "out")])
-    model, tokenizer, *_ = load_checkpoint(tmp_path / "out/ckpt.npz")
+    saved("ckpt.npz", config)
+    main(["ckpt.npz", "m.gguf", "--as", kind])
+    main(["m.gguf", "out"])
+    model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
     starts = ["a", "é", "漢🙂", " the", "A.", "\n", "quick", "b\\c", "zzz", "ok\t"]
-    for start, (text, found) in zip(starts, completed(tmp_path / "m.gguf", starts), strict=True):
+    for start, (text, found) in zip(starts, completed("m.gguf", starts), strict=True):
         if kind != "q8_0":
             assert start + text == generate(model, tokenizer, start, max_new_tokens=64,
                                             temperature=0)
@@ -300,16 +302,16 @@ def test_llama_cpp_writes_the_text_that_the_engine_writes(config, kind, most, me
 
 @pytest.mark.needs("gguf", "convert", "judge")
 @pytest.mark.parametrize("pre", ["smollm", "gpt-2"])
-def test_llama_cpp_makes_as_many_tokens_of_a_text_as_a_tokenizer_json_does(pre, tmp_path):
+def test_llama_cpp_makes_as_many_tokens_of_a_text_as_a_tokenizer_json_does(pre):
     # One split merges digits, the other does not; a user's token is one, not its bytes.
-    imported(tmp_path, **{
+    imported(**{
         "tokenizer.ggml.pre": pre, "tokenizer.ggml.merges": [*MERGES[:-1], "1 2"],
         "tokenizer.ggml.tokens": [*TOKENS[:-1], "12"],
         "tokenizer.ggml.token_type": [3] + [1] * (V - 3) + [4, 1]})
     for source, target in (("out", "folder"), ("folder", "m.gguf")):
-        main([str(tmp_path / source), str(tmp_path / target)])
-    _, tokenizer, *_ = load_checkpoint(tmp_path / "out/ckpt.npz")
+        main([source, target])
+    _, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
     starts = ["12 1", f"a{TOKENS[-2]}", " the é漢"]
-    answers = answered(tmp_path / "m.gguf", starts)
+    answers = answered("m.gguf", starts)
     assert [answer["usage"]["prompt_tokens"] for answer in answers] == [
         len(tokenizer.encode(start)) for start in starts]
