@@ -198,6 +198,17 @@ def test_a_dragged_weight_moves_with_its_letters_or_is_set_back_with_a_word(page
     assert "is set back" in of(page, "$('#released').textContent")
 
 
+def test_a_dragged_weight_is_left_out_where_the_next_letter_has_another_window(page, run):
+    text = "the quick brown fox "
+    typed(page, text, 12)
+    dragged(page, 3, 1)
+    found = of(page, "[...drawAfter(state.text, 0).probabilities]")
+    assert of(page, "[start, edit.drag.row]") == [0, 11]
+    with mg.no_grad():
+        logits = run.model(run.tokenizer.encode(text)[8:]).data[-1]     # 11 is its last row, too
+    assert np.allclose(found, mg.softmax(logits / 0.8).data, atol=1e-5)
+
+
 @pytest.mark.parametrize("shares, column, weight, expected", [
     ([0.5, 0.25, 0.25], 0, 1, [1, 0, 0]), ([0.5, 0.125, 0.375], 0, 0, [0, 0.25, 0.75]),
     ([1, 0, 0], 0, 0.5, [0.5, 0.25, 0.25]), ([0, 1, 0], 1, 0, [0.5, 0, 0.5]),
