@@ -373,7 +373,9 @@ def test_clip_grad_norm_takes_gradients_of_any_size(scale, dtype):
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64])
-def test_sigmoid_and_silu_of_whole_numbers_are_those_of_floats(dtype):
+@pytest.mark.parametrize("f", [mg.sigmoid, mg.silu, mg.gelu, gelu_by_tanh])
+def test_a_function_of_whole_numbers_is_that_of_floats(f, dtype):
     whole = np.array([0, 1, 100]).astype(dtype)
-    for f in (mg.sigmoid, mg.silu):
-        assert np.array_equal(f(whole).data, f(whole.astype(np.float64)).data)
+    found = f(whole).data
+    assert found.dtype == np.float64
+    assert np.array_equal(found, f(whole.astype(np.float64)).data)

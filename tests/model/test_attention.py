@@ -91,9 +91,7 @@ def test_attention_and_the_op_agree_in_values_and_gradients(shapes, causal, p):
     np.triu(np.full((T, 9), -np.inf, np.float32), k=1),
     np.tri(T, 9, dtype=bool)], ids=["open", "added", "bool"])
 def test_attention_also_returns_its_weights_before_dropout(mask, dtype, tolerance):
-    q = r((3, T, 4)).astype(dtype)
-    k = r((3, 9, 4)).astype(dtype)
-    v = r((3, 9, 5)).astype(dtype)
+    q, k, v = (r(shape).astype(dtype) for shape in ((3, T, 4), (3, 9, 4), (3, 9, 5)))
     qkv = Tensor(q), Tensor(k), Tensor(v)
     e = np.exp(q @ k.swapaxes(1, 2) / 2)
     if mask is not None:
@@ -171,8 +169,7 @@ def test_weights_of_a_head_are_those_that_it_mixes_values_with(mask):
     weights = cross.weights(one, two, mask)
     assert weights.shape == (2, T, 5)
     assert np.ptp(weights) > 0.9
-    values = cross.value(two).data
-    assert close([weights @ values], [cross(one, two, mask).data])
+    assert close([weights @ cross.value(two).data], [cross(one, two, mask).data])
     other = random_weights(CrossAttention(C, 8, 4, **DOUBLE), 0.5)
     of_both = StackedHeads([cross, other]).weights(one, two, mask)
     assert np.array_equal(of_both[:, 0], weights)
@@ -180,10 +177,9 @@ def test_weights_of_a_head_are_those_that_it_mixes_values_with(mask):
     hidden = None if mask is None else np.arange(T) > 0
     for kind, settings in ((SelfAttention, ()), (CausalAttention, (T,))):
         head = random_weights(kind(C, 4, *settings, **DOUBLE))
-        weights = head.weights(one, one, hidden)[:, 1:]     # no key is left for the first query
-        values = head.value(one).data
-        expected = head(one, mask=hidden).data[:, 1:]
-        assert close([weights @ values], [expected])
+        found = head.weights(one, one, hidden) @ head.value(one).data
+        expected = head(one, mask=hidden).data
+        assert close([found[:, 1:]], [expected[:, 1:]])     # no key is left for the first query
 
 
 @pytest.mark.parametrize("options", [
@@ -232,14 +228,11 @@ def test_MultiHeadAttention_is_the_formula_head_by_head(kind, options):
 @pytest.mark.parametrize("D, E", [(4, 4), (2, 5), (6, 1)])
 def test_StackedHeads_have_values_of_another_width_than_keys(D, E):
     """The output matrix then has H E columns."""
-    H = 3
     rng = frozen()
-    heads = [SelfAttention(C, D, rng=rng, d_value=E, **DOUBLE) for _ in range(H)]
-    layer = StackedHeads(heads, Linear(H * E, C, False, rng, 1.0, **DOUBLE))
-    of_heads = []
-    for head in heads:
-        parts = head.query, head.key, head.value
-        of_heads.append(mixed(*(X @ part.weight.data.T for part in parts)))
+    heads = [SelfAttention(C, D, rng=rng, d_value=E, **DOUBLE) for _ in range(3)]
+    layer = StackedHeads(heads, Linear(3 * E, C, False, rng, 1.0, **DOUBLE))
+    of_heads = [mixed(*(X @ part.weight.data.T for part in (head.query, head.key, head.value)))
+                for head in heads]
     expected = np.concatenate(of_heads, axis=-1) @ layer.out.weight.data.T
     assert close([layer(Tensor(X)).data], [expected])
     assert check_gradients(layer, X)
@@ -294,19 +287,16 @@ def test_weights_of_many_heads_are_those_by_which_their_values_are_mixed(kind, o
 
 def test_weights_need_no_context_and_messages_say_what_is_read():
     head = SelfAttention(C, 4)
-    layer = MultiHeadAttention(C, 4, 2)
     x = Tensor(X)
     assert np.array_equal(head.weights(x), head.weights(x, x))
-    for attend in (head, layer, CausalAttention(C, 4, T)):
+    for attend in (head, MultiHeadAttention(C, 4, 2), CausalAttention(C, 4, T)):
         assert "(..., T, C)" in refusal(ValueError, attend, Tensor(X[0, 0]))
 
 
 def test_dropout_of_every_layer_happens_only_with_a_generator():
     x = Tensor(X)
     for dropped, whole in zip(layers(0.4), layers(0.0)):
-        first = dropped(x, rng=frozen()).data
-        again = dropped(x, rng=frozen()).data
-        other = dropped(x, rng=frozen(5)).data
+        first, again, other = (dropped(x, rng=frozen(seed)).data for seed in (3, 3, 5))
         assert np.array_equal(first, again)
         assert not np.array_equal(first, other)
         kept = whole(x).data
@@ -341,11 +331,11 @@ def test_gradients_of_every_layer_agree_with_central_differences(bias, dropout):
 
 
 def test_SelfAttention_starts_with_weights_that_keep_the_variance():
-    x = Tensor(r((20, 64)).astype(np.float32))
     layer = SelfAttention(64, 48, rng=frozen())
     other = CrossAttention(64, 48, d_context=100, rng=frozen())
-    for part in (layer.query, layer.key, layer.value, other.query):
-        assert abs(part(x).data.std() - 1) < 0.2
-    for part in (other.key, other.value):
-        assert part.weight.shape == (48, 100)
-        assert abs(part(Tensor(r((20, 100)).astype(np.float32))).data.std() - 1) < 0.2
+    for inputs, parts in ((64, [layer.query, layer.key, layer.value, other.query]),
+                          (100, [other.key, other.value])):
+        x = Tensor(r((20, inputs)).astype(np.float32))
+        for part in parts:
+            assert part.weight.shape == (48, inputs)
+            assert abs(part(x).data.std() - 1) < 0.2

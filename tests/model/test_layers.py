@@ -144,8 +144,7 @@ def test_normal_draws_a_transformer_as_gpt2_does():
 
 def test_normal_draws_a_layer_from_its_generator_with_the_deviation_that_it_is_told():
     rng = fresh()
-    first = Linear(100, 100, False, rng).weight.data
-    second = Linear(100, 100, False, rng).weight.data
+    first, second = (Linear(100, 100, False, rng).weight.data for _ in range(2))
     assert not np.array_equal(first, second)
     assert np.array_equal(first, Linear(100, 100, False, fresh()).weight.data)
     assert_normal(first, 0.02)
