@@ -11,8 +11,6 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from typing import Any
 
 FLAGS = ("--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars "
          "--disable-background-networking --disable-component-update --disable-sync "
@@ -22,7 +20,7 @@ KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "
 
 
 @contextlib.contextmanager
-def browser(*flags: str) -> Iterator[Any]:
+def browser(*flags):
     """A Chromium with a profile of its own, as a selenium driver that logs the console and every
     request."""
     from selenium import webdriver
@@ -41,18 +39,18 @@ def browser(*flags: str) -> Iterator[Any]:
             driver.quit()
 
 
-def facts_of(html: str) -> Any:
+def facts_of(html):
     """The JSON that a page holds."""
     return json.loads(re.search(r'id="facts">(.*?)</script>', html, re.DOTALL)[1])
 
 
-def resize(driver: Any, width: int, height: int) -> None:
+def resize(driver, width, height):
     """Set the size of the page in CSS pixels."""
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
         "width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
 
 
-def opened(driver: Any, path: pathlib.Path) -> Any:
+def opened(driver, path):
     """Open a page, wide and light, and wait until it is drawn, or says why it cannot be; return
     the driver, whose logs begin there."""
     from selenium.webdriver.support.wait import WebDriverWait
@@ -66,26 +64,26 @@ def opened(driver: Any, path: pathlib.Path) -> Any:
     return driver
 
 
-def prefer(driver: Any, theme: str) -> None:
+def prefer(driver, theme):
     """Prefer a theme, and reduced motion, so that a click finds its aim."""
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
         {"name": "prefers-color-scheme", "value": theme},
         {"name": "prefers-reduced-motion", "value": "reduce"}]})
 
 
-def of(driver: Any, script: str) -> Any:
+def of(driver, script):
     """The value of a JavaScript expression, in which $ and $$ find elements."""
     return driver.execute_script(
         "const $ = (x) => document.querySelector(x), $$ = (x) => [...document.querySelectorAll(x)];"
         f"return {script}")
 
 
-def press(driver: Any, key: str) -> None:
+def press(driver, key):
     """Press one of KEYS where the focus is."""
     driver.switch_to.active_element.send_keys(KEYS[key])
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
+def parse(argv=None):
     """The settings on the command line."""
     parser = argparse.ArgumentParser(prog="tests.browser")
     parser.add_argument("page", type=pathlib.Path)
@@ -94,7 +92,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main() -> None:
+def main():
     """Take a picture of a page."""
     s = parse()
     with browser() as driver:

@@ -12,13 +12,13 @@ NEEDED = {"board": ["matplotlib"], "browser": ["selenium", "chromium", "chromedr
           "judge": ["xllamacpp"], "mpi": ["mpi4py", "mpiexec"]}
 
 
-def program(name: str) -> str | None:
+def program(name):
     """Return the path of a program: in Python's own environment, else on PATH."""
     return shutil.which(name, path=f"{pathlib.Path(sys.executable).parent}{os.pathsep}"
                                    f"{os.environ.get('PATH', '')}")
 
 
-def lacking(*extras: str) -> str:
+def lacking(*extras):
     """Return a line about the first of these extras that is not complete; "" if all are."""
     for extra in extras:
         absent = [name for name in NEEDED[extra]

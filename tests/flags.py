@@ -1,22 +1,19 @@
 """Flags of a command from a table: name -> (kind, default, help), once for all laboratories."""
 import argparse
 import math
-from collections.abc import Callable
-from typing import Any
 
-Flags = dict[str, tuple[Any, Any, str]]
 # The environment variables with the number of threads of every library.
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
            "VECLIB_MAXIMUM_THREADS")
 
 
-def parser(name: str, description: str) -> argparse.ArgumentParser:
+def parser(name, description):
     """Return a parser for `python -m name` that shows its description as it is written."""
     return argparse.ArgumentParser(f"python -m {name}", description=description,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
-def add_flags(parser: argparse.ArgumentParser, flags: Flags) -> None:
+def add_flags(parser, flags):
     """Add each flag of a table.
 
     Parameters
@@ -39,7 +36,7 @@ def add_flags(parser: argparse.ArgumentParser, flags: Flags) -> None:
         parser.add_argument(f"--{name}", default=default, help=text, **settings)
 
 
-def number(kind: type, metavar: str, holds: Callable[[float], bool], words: str) -> Callable:
+def number(kind, metavar, holds, words):
     """Return what makes a finite number of a word, and refuses one for which `holds` is false."""
     def read(word):
         try:

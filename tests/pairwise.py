@@ -1,10 +1,8 @@
 """Few combinations of options, in which every pair of values occurs."""
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
 
-def pairwise(first: Sequence[Any], second: Sequence[Any], *more: Sequence[Any]) -> list[tuple]:
+def pairwise(first, second, *more):
     """Return combinations of a value for each option, such that every two values of two options
     occur together in at least one.
 
@@ -28,6 +26,6 @@ def pairwise(first: Sequence[Any], second: Sequence[Any], *more: Sequence[Any]) 
     return combinations
 
 
-def pairs(chosen: dict[int, int]) -> itertools.combinations:
+def pairs(chosen):
     """Return the pairs of (option, value) in a combination, in the order of the options."""
     return itertools.combinations(sorted(chosen.items()), 2)

@@ -14,7 +14,9 @@ from tests.benchmarks.sizes import TEMPERATURE
 
 EPS = 1e-5                  # added to a variance
 ROTARY_BASE = 10_000.0
-A, B, C = 3.4445, -4.7750, 2.0315      # of Newton-Schulz steps
+MOMENTUM = 0.95             # of Muon
+A, B, C = 3.4445, -4.7750, 2.0315      # of its Newton-Schulz steps
+STEPS = 3                   # of these
 TINY = 1e-7
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 
@@ -172,9 +174,8 @@ class Muon:
     matrices : each with the rows of a section of it, which is a matrix by itself.
     """
 
-    def __init__(self, matrices, weight_decay, momentum=0.95, ns_steps=3):
+    def __init__(self, matrices, weight_decay):
         self.matrices, self.weight_decay = matrices, weight_decay
-        self.momentum, self.ns_steps = momentum, ns_steps
         self.params = _by_shape([(p.detach(), rows) for p, rows in matrices])
         self.momenta = [torch.zeros(len(group), *wide(group[0]).shape) for group in self.params]
         self.scales = [torch.tensor([max(1, p.shape[0] / p.shape[1]) ** 0.5 for p in group])
@@ -186,28 +187,28 @@ class Muon:
         gradients = _by_shape([(p.grad, rows) for p, rows in self.matrices])
         for group, g, m, scale in zip(self.params, gradients, self.momenta, self.scales):
             g = torch.stack([wide(x) for x in g])                              # (N, M, K)
-            m.mul_(self.momentum).add_(g)
-            steps = orthogonalize(g.add_(m, alpha=self.momentum), self.ns_steps).mul_(lr * scale)
+            m.mul_(MOMENTUM).add_(g)
+            steps = orthogonalize(g.add_(m, alpha=MOMENTUM)).mul_(lr * scale)
             torch._foreach_mul_(group, 1 - lr * self.weight_decay)
             torch._foreach_sub_(group, [step if step.shape == p.shape else step.T
                                         for step, p in zip(steps, group)])
 
 
-def orthogonalize(x, steps):
+def orthogonalize(x):
     """About U V^T for each x = U S V^T: (N, M, K) -> (N, M, K)."""
     N, M, K = x.shape
     x = x / (x.flatten(1).norm(dim=1) + TINY).view(N, 1, 1)
     if 2 * K <= 3 * M:
-        for _ in range(steps):
+        for _ in range(STEPS):
             gram = torch.bmm(x, x.mT)
             x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)
         return x
     gram, every = torch.bmm(x, x.mT), None                                      # (N, M, M)
-    for step in range(steps):       # on the gram, which takes fewer multiplications
+    for step in range(STEPS):       # on the gram, which takes fewer multiplications
         P = torch.baddbmm(gram, gram, gram, beta=B, alpha=C)
         P.diagonal(dim1=1, dim2=2).add_(A)
         every = P if every is None else torch.bmm(P, every)
-        if step < steps - 1:
+        if step < STEPS - 1:
             gram = torch.bmm(torch.bmm(P, gram), P)
     return torch.bmm(every, x)
 
