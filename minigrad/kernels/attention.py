@@ -19,9 +19,9 @@ import numpy as np
 from minigrad import formulas
 from minigrad.kernels.compiler.compiling import (A4, C2, C3, C4, R4, dense, kernel, stands_in_for,
                                                  threads_for, writable)
-from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, spread, store
+from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, row_of, spread, store
 from minigrad.kernels.compiler.linking import allocating, inlined, serial
-from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.tiles import TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.compiler.vector_math import exp
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
@@ -65,33 +65,26 @@ class RoomBack(NamedTuple):
 
 class Rules(NamedTuple):
     """How scores are made of products, and which are hidden."""
-    mask: R4
-    has_mask: bool
+    mask: R4            # empty if there is none
     causal: bool
     scale: float
 
 
 @stands_in_for(formulas.attention)
 def attention(q, k, v, how):
-    out = _like(q, v.shape[3])
-    moments = np.zeros((*q.shape[:3], 2), q.dtype)
-    if k.shape[2] == 0:                         # no key to look at
-        out[...] = 0
-    else:
-        attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments, *_rules(q, how),
-                         *mask_of(how.drop), _threads(q, k))
+    B, H, T, _ = q.shape
+    # In memory (B, T, H, E), so that merging heads copies nothing.
+    out = np.empty((B, T, H, v.shape[3]), q.dtype).swapaxes(1, 2)
+    moments = np.empty((B, H, T, 2), q.dtype)
+    attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments,
+                     *_settings(q, k, how))
     return out, moments
 
 
 @stands_in_for(formulas.attention_vjp)
 def attention_vjp(g, q, k, v, out, moments, how, into):
-    dq, dk, dv = into
-    if k.shape[2] == 0:
-        dq[...] = 0
-    else:
-        attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out,
-                             moments, dq, dk, dv, *_rules(q, how), *mask_of(how.drop),
-                             _threads(q, k))
+    attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, moments,
+                         *into, *_settings(q, k, how))
 
 
 def _dense_rows(x):
@@ -99,31 +92,17 @@ def _dense_rows(x):
     return writable(x) if x.strides[3] == x.itemsize else dense(x)
 
 
-def _rules(q, how):
-    """Return the fields of `Rules`."""
-    if how.mask is None:
-        return np.zeros((1, 1, 1, 1), q.dtype), False, how.causal, how.scale
-    return how.mask, True, how.causal, how.scale
-
-
-def _like(x, width):
-    """Return an empty (B, H, T, width), in memory (B, T, H, width): merging heads copies
-    nothing."""
-    B, H, T, _ = x.shape
-    return np.empty((B, T, H, width), x.dtype).swapaxes(1, 2)
-
-
-def _threads(q, k):
-    return threads_for(q.size * k.shape[2] // 8)
+def _settings(q, k, how):
+    """Return the fields of `Rules` and of a `Mask`, and the number of threads."""
+    mask = np.empty((0, 0, 0, 0), q.dtype) if how.mask is None else how.mask
+    threads = threads_for(q.size * k.shape[2] // 8)
+    return mask, how.causal, how.scale, *mask_of(how.drop), threads
 
 
 @kernel
-def attention_kernel(heads: Heads, out: A4, moments: C4, rules: Rules, drop: Mask, threads: int):
-    on_threads(threads, attend, heads, out, moments, rules, drop)
-
-
 @allocating
-def attend(thread, threads, heads, out, moments, rules, drop):
+def attention_kernel(thread, threads, heads: Heads, out: A4, moments: C4, rules: Rules,
+                     drop: Mask):
     _, H, T, D = heads.q.shape
     B, G, S, E = heads.v.shape
     # A block of few queries leaves vectors as they are: zeros, or what other queries left.  Lanes
@@ -139,7 +118,7 @@ def attend(thread, threads, heads, out, moments, rules, drop):
         b = i // G
         group = i % G
         pack_columns(heads.v[b, group], room.v_rows)
-        for h in heads_of(group, H // G):
+        for h in share(H, group, G):
             for top in range(0, T, QUERIES):
                 attend_block(b, group, h, top, heads, out, moments, rules, drop, room)
 
@@ -151,9 +130,8 @@ def attend_block(b, group, h, top, heads, out, moments, rules, drop, room):
     k = heads.k[b, group]                                       # (S, D)
     real = out.dtype.type
     n = len(q)
-    seen = keys_seen(top + n, len(k), rules)
     scores = room.scores
-    scale = score_block(q, k, room.q_columns, scores, seen, rules, b, h, top)
+    seen, scale = score_block(q, k, room.q_columns, scores, rules, b, h, top)
     exp_block(scores, seen, scale, room.moments, room.sums)
     for j in range(QUERIES):
         total = room.sums[0, j]
@@ -163,7 +141,7 @@ def attend_block(b, group, h, top, heads, out, moments, rules, drop, room):
         moments[b, h, top + j, 1] = room.moments[INVERSE, j]
     for s in range(seen):
         if drop.bound > 0 and s % LANES == 0:
-            drop_weights(room.factors, drop, first_weight(b, h, top, heads) + s, len(k))
+            drop_weights(room.factors, drop, heads, b, h, top, s)
         for j in range(0, QUERIES, LANES):
             P = get(scores, s, j) * get(room.moments, INVERSE, j)
             put(scores, s, j, P * get(room.factors, s % LANES, j))
@@ -171,13 +149,9 @@ def attend_block(b, group, h, top, heads, out, moments, rules, drop, room):
 
 
 @kernel
-def attention_vjp_kernel(g: A4, heads: Heads, out: A4, moments: C4, gradients: Heads, rules: Rules,
-                         drop: Mask, threads: int):
-    on_threads(threads, attend_vjp, g, heads, out, moments, gradients, rules, drop)
-
-
 @allocating
-def attend_vjp(thread, threads, g, heads, out, moments, gradients, rules, drop):
+def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, out: A4, moments: C4,
+                         gradients: Heads, rules: Rules, drop: Mask):
     _, H, T, E = g.shape
     B, G, S, D = heads.k.shape
     room = RoomBack(
@@ -198,13 +172,13 @@ def attend_vjp(thread, threads, g, heads, out, moments, gradients, rules, drop):
         pack_columns(heads.k[b, group], room.k_rows)
         room.dk[:] = 0
         room.dv[:] = 0
-        for h in heads_of(group, H // G):
+        for h in share(H, group, G):
             for top in range(0, T, QUERIES):
                 attend_block_vjp(b, group, h, top, g, heads, out, moments, gradients.q, rules, drop,
                                  room)
         for s in range(S):
-            copy_row(part(room.dk, s * D, D), part(gradients.k[b, group, s], 0, D))
-            copy_row(part(room.dv, s * E, E), part(gradients.v[b, group, s], 0, E))
+            copy_row(row_of(room.dk, s), part(gradients.k[b, group, s], 0, D))
+            copy_row(row_of(room.dv, s), part(gradients.v[b, group, s], 0, E))
 
 
 @serial
@@ -214,11 +188,10 @@ def attend_block_vjp(b, group, h, top, g, heads, out, moments, dq, rules, drop, 
     g_block = g[b, h, top:top + QUERIES]                        # (n, E)
     k = heads.k[b, group]                                       # (S, D)
     n, E = g_block.shape
-    seen = keys_seen(top + n, len(k), rules)
     scale = out.dtype.type(rules.scale)
     weights = room.weights
     back = room.back
-    left = score_block(q, k, room.q_columns, weights, seen, rules, b, h, top)
+    seen, left = score_block(q, k, room.q_columns, weights, rules, b, h, top)
     pack_columns(g_block.T, room.g_columns)
     multiply(heads.v[b, group, :seen], room.g_columns, back, SET)
     for j in range(n):
@@ -227,7 +200,7 @@ def attend_block_vjp(b, group, h, top, g, heads, out, moments, dq, rules, drop, 
         room.moments[ALONG, j] = dot(part(g_block[j], 0, E), part(out[b, h, top + j], 0, E))
     for s in range(seen):
         if drop.bound > 0 and s % LANES == 0:
-            drop_weights(room.factors, drop, first_weight(b, h, top, heads) + s, len(k))
+            drop_weights(room.factors, drop, heads, b, h, top, s)
         for j in range(0, QUERIES, LANES):
             factor = get(room.factors, s % LANES, j)
             e = exp(get(weights, s, j) * left - get(room.moments, TOP, j))
@@ -257,43 +230,28 @@ def block(S, like):
 
 
 @serial
-def heads_of(group, count):
-    """Return the heads of queries that share a group's keys and values."""
-    return range(group * count, (group + 1) * count)
-
-
-@serial
-def keys_seen(end, S, rules):
-    """Return how many keys the queries before `end` need."""
-    return min(S, end) if rules.causal else S
-
-
-@serial
-def first_weight(b, h, top, heads):
-    """Return the number of a query's first weight, among those of all."""
-    _, H, T, _ = heads.q.shape
-    return ((b * H + h) * T + top) * heads.k.shape[2]
-
-
-@serial
-def score_block(q, k, q_columns, scores, seen, rules, b, h, top):
-    """Write the products k . q of `seen` keys to scores, add the mask, and set those of keys after
-    the query to -inf; return the scale by which to multiply them still."""
+def score_block(q, k, q_columns, scores, rules, b, h, top):
+    """Write the products k . q of the keys that these queries need to scores, add the mask, and set
+    those of keys after the query to -inf; return how many keys, and the scale by which to multiply
+    still."""
     real = scores.dtype.type
     scale = real(rules.scale)
+    seen = len(k)
+    if rules.causal:
+        seen = min(seen, top + len(q))
     pack_columns(q.T, q_columns)
     multiply(k[:seen], q_columns, scores, SET)
-    if rules.has_mask or not scale > 0:
+    if rules.mask.size > 0 or not scale > 0:
         for s in range(seen):
             for j in range(len(q)):
                 scores[s, j] *= scale
-                if rules.has_mask:
+                if rules.mask.size > 0:
                     scores[s, j] += rules.mask[b, h, top + j, s]
         scale = real(1)
     if rules.causal:
         for s in range(top, seen):
             scores[s, :s - top] = -np.inf
-    return scale
+    return seen, scale
 
 
 @serial
@@ -319,14 +277,16 @@ def exp_block(scores, seen, scale, moments, sums):
 
 
 @serial
-def drop_weights(factors, drop, first, S):
-    """Write what dropout multiplies the weights of LANES keys by; `first` is the number of the
-    first query's weight of the first key."""
+def drop_weights(factors, drop, heads, b, h, top, s):
+    """Write what dropout multiplies the weights of LANES keys by, from key s and query `top` on."""
     real = factors.dtype.type
-    for s in range(LANES):
+    _, H, T, _ = heads.q.shape
+    S = heads.k.shape[2]
+    first = ((b * H + h) * T + top) * S + s         # among the weights of all
+    for i in range(LANES):
         for j in range(QUERIES):
-            kept = keeps(drop, first + j * S + s)
-            factors[s, j] = real(drop.scale) if kept else real(0)
+            kept = keeps(drop, first + j * S + i)
+            factors[i, j] = real(drop.scale) if kept else real(0)
 
 
 @inlined

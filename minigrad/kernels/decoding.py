@@ -126,6 +126,7 @@ def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: 
 
 
 @kernel
+@allocating
 def decode_kernel(weights: Weights, cache: Cache, options: Options, draw: Draw, logits: C2, T: int,
                   t: int, threads: int):
     B = len(logits)

@@ -91,6 +91,7 @@ def absent(dtype):
 
 
 @kernel
+@allocating
 def matmul_kernel(product: Product, threads: int):
     N, M, K = product.a.shape
     P = product.c.shape[2]

@@ -20,10 +20,11 @@ from typing import TextIO
 import numba
 import numpy as np
 from numba import types
+from numba.core.dispatcher import Dispatcher
 
 from minigrad.kernels.compiler import cache, threads
 from minigrad.kernels.compiler.cache import cache_folder
-from minigrad.kernels.compiler.linking import allocating, by_pointers, inlined
+from minigrad.kernels.compiler.linking import by_pointers, inlined
 from minigrad.kernels.compiler.parallel import on_threads
 from minigrad.kernels.compiler.tiles import define_tiles
 
@@ -64,8 +65,9 @@ def kernel(f: Callable) -> Callable:
     argument.
 
     Annotations name the kinds of the arguments.  A named tuple, whose fields have annotations, is
-    passed field by field.  If the first parameters are `thread` and `threads`, each thread calls f,
-    and the number of threads is passed last.
+    passed field by field.  If the first parameters are `thread` and `threads`, without annotations,
+    each thread calls f, and the number of threads is passed last.  One that makes arrays is
+    `allocating`, too.
     """
     made = Kernel(f)
     KERNELS[made.name], versions = made, made.versions
@@ -136,16 +138,14 @@ class Kernel:
 def _entry_of(f):
     """Return a function that takes the fields of named tuples one by one, and the kinds of its
     arguments: Numba takes 15 us to unpack a tuple that Python passes."""
-    parameters = dict(inspect.signature(f).parameters)
-    on_each_thread = list(parameters)[:2] == ["thread", "threads"]
-    if on_each_thread:
-        del parameters["thread"], parameters["threads"]
+    annotations = inspect.unwrap(f).__annotations__
+    on_each_thread = len(annotations) < f.__code__.co_argcount      # `thread`, `threads` have none
     kinds = {}
     passed = []
     known = {"__name__": f.__module__, "on_threads": on_threads,
-             "f": inlined(f) if on_each_thread else allocating(f)}
-    for name, kind in ((name, p.annotation) for name, p in parameters.items()):
-        if isinstance(kind, type) and issubclass(kind, tuple):
+             "f": f if isinstance(f, Dispatcher) else inlined(f)}
+    for name, kind in annotations.items():
+        if hasattr(kind, "_fields"):
             fields = {f"{name}_{field}": kind for field, kind in kind.__annotations__.items()}
             kinds |= fields
             known[kind.__name__] = kind

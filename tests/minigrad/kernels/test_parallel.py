@@ -27,26 +27,16 @@ def note_kernel(thread, threads, x: C1, noted: C2, factor: float, negative: bool
         noted[1, i] += factor * (-x[i] if negative else x[i])
 
 
-@serial
-def note_order(thread, threads, order, begun):
-    order[0, thread] = count_up(begun, 0)
+@compiling.kernel
+def note_order_kernel(thread, threads, order: C1, begun: I1):
+    order[thread] = count_up(begun, 0)
 
 
 @compiling.kernel
-def note_order_kernel(order: C2, threads: int):
-    begun = np.full(1, np.int64(order[0].max() + 1))
-    on_threads(threads, note_order, order, begun)
-
-
 @allocating
-def need_memory(thread, threads, x):
+def need_memory_kernel(thread, threads, x: C1):
     if thread == threads - 1:
         x[0] = np.empty(1 << 60, x.dtype)[0]
-
-
-@compiling.kernel
-def need_memory_kernel(x: C1, threads: int):
-    on_threads(threads, need_memory, x)
 
 
 @serial
@@ -206,16 +196,17 @@ try:
 
 
 def test_threads_begin_in_their_order_where_no_worker_is_free():
-    order = np.full((2, 5), -1.0)
-    note_order_kernel(order, 5)                     # nobody knows who is first
-    assert sorted(order[0]) == [0, 1, 2, 3, 4]
+    order = np.empty(5)
+    begun = np.zeros(1, np.int64)
+    note_order_kernel(order, begun, 5)              # nobody knows who is first
+    assert sorted(order) == [0, 1, 2, 3, 4]
     taken = ctypes.c_int64.from_address(workers._engine.get_global_value_address("taken"))
     taken.value = 1
     try:
-        note_order_kernel(order, 5)
+        note_order_kernel(order, begun, 5)
     finally:
         taken.value = 0
-    assert list(order[0]) == [5, 6, 7, 8, 9]
+    assert list(order) == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("triple, words", [
