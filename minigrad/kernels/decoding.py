@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import random
-from minigrad.kernels.compiler.compiling import (C1, C2, C3, C6, D1, D2, FEW, I1, I2, dense,
+from minigrad.kernels.compiler.compiling import (C1, C2, C3, C6, D2, FEW, I1, I2, dense,
                                                  kernel, stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import LANES, array_at, largest, part
 from minigrad.kernels.compiler.linking import allocating, serial
@@ -28,7 +28,7 @@ from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, WIDE, micro_kernel
 from minigrad.kernels.elementwise import activate, gate_row
 from minigrad.kernels.embedding import add_row, rows_at
-from minigrad.kernels.matmul import KC, copy_row
+from minigrad.kernels.matmul import KC, ceil_div, copy_row
 from minigrad.kernels.packed import (ADDRESS, BIAS, DEPTH, MULTIPLY, PANELS, SIZE, UNPACK, WORDS,
                                      call_packed)
 from minigrad.kernels.rows import norm_head, normalise, rotate_row, softmax_row
@@ -108,11 +108,10 @@ class Work(NamedTuple):
 
 
 def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: np.ndarray,
-           temperature: float = 0.0, top_k: int | None = None, top_p: float | None = None
-           ) -> np.ndarray:
+           *settings: float | None) -> np.ndarray:
     """Read T characters, the first at position t, and return the logits (B, V) after the last; or
     draw as many characters as there are columns of u, (B, n), and return the logits of the last of
-    them.  The settings of drawing are those of `random.draw`."""
+    them.  The settings are those of `random.draw`, and may be left out if nothing is drawn."""
     B = len(cache.ids)
     dtype = weights.gains.dtype
     *layers, head, _ = weights.matrices[:, PANELS] * (TILE_BYTES // dtype.itemsize)     # columns
@@ -120,8 +119,8 @@ def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: 
     # Twice FEW for each thread, as all of them wait for each other after each stage of each layer.
     steps = int(layers @ weights.matrices[:-2, DEPTH]) * T * B // 16
     threads = min(threads_for(steps, 1), 1 + steps // (2 * FEW))
-    decode_kernel(*weights, *cache, *options, dense(u), temperature,
-                  *limits(options.V, top_k, top_p), logits, T, t, threads)
+    decode_kernel(*weights, *cache, *options, *draw_of(options.V, u, *settings), logits, T, t,
+                  threads)
     return logits[:, :options.V]
 
 
@@ -197,8 +196,7 @@ def draw_and_embed(b, step, T, t, part, work):
     scratch = work.scratch
     if step > 0:
         p = scratch.p[b]
-        ids[t] = draw_one(scratch.logits[b, :p.size], draw.u[b, step - 1], p, draw.temperature,
-                          draw.kept, draw.top_p)
+        ids[t] = draw_one(scratch.logits[b, :p.size], b, step - 1, draw, p)
         if step == draw.u.shape[1]:
             return
     for i in range(T):
@@ -383,7 +381,7 @@ def attend(b, group, layer, T, t, thread, work):
         for d in range(D):
             keys[s // NR, d, s % NR] = key[d]
             values[d // NR, s, d % NR] = value[d]
-    for h in range(group * (H // G), (group + 1) * (H // G)):
+    for h in share(H, group, G):
         for i in range(T):
             turn_and_norm(head_of(qkv, i, h, D), t + i, cache, work.options)
         product(qkv[:, h * D:], keys, D * NR, D, scores, 0, range((t + T - 1) // NR + 1))
@@ -414,7 +412,7 @@ def turn_and_norm(head, s, cache, options):
 @serial
 def whole_lanes(n):
     """Round n up to a multiple of LANES, so that no loop has a remainder."""
-    return (n + LANES - 1) // LANES * LANES
+    return ceil_div(n, LANES) * LANES
 
 
 @serial
@@ -432,12 +430,12 @@ def weights_of(row, visible, scale):
 
 
 def pack(b: np.ndarray) -> np.ndarray:
-    """Pack (..., K, P) -> (..., panels, K, NR), a copy."""
+    """Pack (K, P) -> (panels, K, NR), a copy."""
     packed = empty_panels(*b.shape, dtype=b.dtype)
-    NR = packed.shape[-1]
-    for i in range(packed.shape[-3]):
-        part = b[..., i * NR:(i + 1) * NR]
-        packed[..., i, :, :part.shape[-1]] = part
+    NR = packed.shape[2]
+    for i, panel in enumerate(packed):
+        columns = b[:, i * NR:(i + 1) * NR]
+        panel[:, :columns.shape[1]] = columns
     return packed
 
 
@@ -455,44 +453,47 @@ def draw(logits, u, temperature, top_k, top_p):
         raise ValueError(f"{B} rows of logits need as many numbers u, not {list(u.shape)}")
     drawn = np.empty(B, np.int64)
     p = np.empty((B, V))
-    draw_kernel(dense(logits), dense(u), drawn, p, temperature, *limits(V, top_k, top_p))
+    draw_kernel(dense(logits), *draw_of(V, u[:, None], temperature, top_k, top_p), drawn, p)
     return drawn, p
 
 
-def limits(V: int, top_k: int | None, top_p: float | None) -> tuple[int, float]:
-    """Return how many of the likeliest ids are kept, and top_p."""
-    return min(V, top_k or V), 1.0 if top_p is None else top_p
+def draw_of(V: int, u: np.ndarray, temperature: float = 0.0, top_k: int | None = None,
+            top_p: float | None = None) -> Draw:
+    """Return how to draw, by the settings of `random.draw`."""
+    return Draw(dense(u), temperature, min(V, top_k or V), 1.0 if top_p is None else top_p)
 
 
 @kernel
-def draw_kernel(logits: C2, u: D1, drawn: I1, p: D2, temperature: float, kept: int, top_p: float):
+def draw_kernel(logits: C2, draw: Draw, drawn: I1, p: D2):
     for b in range(len(logits)):
-        drawn[b] = draw_one(logits[b], u[b], p[b], temperature, kept, top_p)
+        drawn[b] = draw_one(logits[b], b, 0, draw, p[b])
 
 
 @allocating
-def draw_one(logits, u, p, temperature, kept, top_p):
-    """Return the id drawn, and write the probabilities to p."""
+def draw_one(logits, b, step, draw, p):
+    """Return the id drawn for a column of u, and write the probabilities to p."""
     V = logits.size
+    u = draw.u[b, step]
+    kept = draw.kept
     p[:] = 0
     top = likeliest(logits)
     if top < 0:
         return top
-    if temperature == 0:
+    if draw.temperature == 0:
         p[top] = 1
         return top
     by_rank = kept < V
     # The likeliest comes first, and of equal ones the lower id.
-    heap = [(-logits[i], i) for i in range(V if by_rank or top_p < 1 else 0)]
+    heap = [(-logits[i], i) for i in range(V if by_rank or draw.top_p < 1 else 0)]
     heapq.heapify(heap)
     ranked = [heapq.heappop(heap)[1] for _ in range(kept if by_rank else 0)]
     total = 0.0
     for n in range(kept):
         i = ranked[n] if by_rank else n
-        p[i] = math.exp((np.float64(logits[i]) - np.float64(logits[top])) / temperature)
+        p[i] = math.exp((np.float64(logits[i]) - np.float64(logits[top])) / draw.temperature)
         total += p[i]
-    if top_p < 1:
-        total = cut_tail(p, ranked, heap, kept, top_p * total)
+    if draw.top_p < 1:
+        total = cut_tail(p, ranked, heap, kept, draw.top_p * total)
     drawn = top
     reached = 0.0
     for i in range(V):                  # the last id, if rounding leaves the total below u
