@@ -55,15 +55,12 @@ class Detective(Watcher):
         self._ran = {}          # node -> line, module and given numbers of its op
         self._branches = {}     # node -> line of the mg.where that its gradient came back through
         self._warnings = []     # of NumPy since the last op
-        self._errors = np.errstate(divide="log", over="log", invalid="log", call=self)
 
     def __enter__(self) -> "Detective":
-        self._errors.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *error) -> None:
-        super().__exit__(*error)
-        self._errors.__exit__(*error)
+        super().__enter__()
+        heard = np.errstate(divide="log", over="log", invalid="log", call=self)
+        self._block.enter_context(heard)
+        return self
 
     def write(self, text: str) -> None:
         """Receive NumPy's message on a division by zero, an overflow or an invalid operation."""

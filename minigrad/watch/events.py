@@ -1,4 +1,5 @@
 """Read the events of ops: their arrays, the gradients that they send, the object that ran them."""
+import contextlib
 import inspect
 import itertools
 from collections.abc import Iterable, Iterator
@@ -20,12 +21,12 @@ class Watcher:
     `_note_backward`, which take an event; or `_note`, which takes events of other parts, too."""
 
     def __enter__(self):
-        self._watching = watch_ops(self._note)
-        self._watching.__enter__()
+        self._block = contextlib.ExitStack()
+        self._block.enter_context(watch_ops(self._note))
         return self
 
     def __exit__(self, *error) -> None:
-        self._watching.__exit__(*error)
+        self._block.__exit__(*error)
 
     def _note(self, event):
         if event.direction != "part":

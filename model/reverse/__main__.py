@@ -155,8 +155,9 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
     optimizer = mg.AdamW(model.parameters(), s.learning_rate, betas=(0.9, 0.99))
     rng = np.random.default_rng([s.seed, 1])
     strings = random_strings(s, kept_out=False)
-    with tqdm(total=s.max_iters, unit="step", dynamic_ncols=True, disable=None) as bar:
-        for step in range(1, s.max_iters + 1):
+    steps = range(1, s.max_iters + 1)
+    with tqdm(steps, unit="step", dynamic_ncols=True, disable=None) as bar:
+        for step in bar:
             done = step - 1
             fall = cosine(done / s.max_iters, s.warmup_iters / s.max_iters)
             optimizer.param_groups[0]["lr"] = (
@@ -169,7 +170,6 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
             mg.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            bar.update()
             if step % s.eval_interval == 0:
                 right = count_right(model, s.task, judged[:QUICKLY])
                 bar.write(f"step {step:6,}   loss {loss.item():.3f}   right {right} of {QUICKLY} "
@@ -219,10 +219,9 @@ def unseen_strings(s: Settings, count: int = JUDGED) -> list[str]:
 
 def as_ids(texts: list[str]) -> np.ndarray:
     """Return one row for each string, padded to the longest: (B, T)."""
-    lengths = np.array([len(text) for text in texts])
-    ids = np.full((len(texts), lengths.max()), PAD)
-    ids[np.arange(lengths.max()) < lengths[:, None]] = VOCABULARY.encode("".join(texts))
-    return ids
+    T = max(map(len, texts))
+    padded = "".join(text.ljust(T, NUL) for text in texts)
+    return VOCABULARY.encode(padded).reshape(-1, T)
 
 
 if __name__ == "__main__":
