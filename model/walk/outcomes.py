@@ -11,7 +11,7 @@ from minigrad import Tensor
 from minigrad.gradients import unbroadcast
 from minigrad.watch.events import array_of
 from model.walk import scalars
-from model.walk.practice import Exercise
+from model.walk.practice import Exercise, map_leaves
 
 
 class Outcome(NamedTuple):
@@ -19,15 +19,6 @@ class Outcome(NamedTuple):
     given: dict         # the arguments by name; those in dictionaries and lists have their path
     returned: object    # of an op its value and vjps; of one that raises, the exception
     numbers: dict       # of "value" and of the gradient by each argument: arrays, or an exception
-
-
-def map_leaves(leaf: Callable, x: object, name: str) -> object:
-    """Return x with leaf(value, path) in place of each value in its dictionaries and lists."""
-    if isinstance(x, dict):
-        return {key: map_leaves(leaf, part, f'{name}["{key}"]') for key, part in x.items()}
-    if isinstance(x, list):
-        return [map_leaves(leaf, part, f"{name}[{i}]") for i, part in enumerate(x)]
-    return leaf(x, name)
 
 
 def arguments(leaf: Callable, exercise: Exercise, case: tuple) -> list:

@@ -33,7 +33,8 @@ class Exercise:
     tensors : whether it works on Tensors, so that it has gradients; else on arrays.
     is_op, is_class : whether it returns its gradients too; or is a class, on which programs run.
     mistakes : for each known mistake, by its sentence, the changes of the answer that make it.
-    cases : the arguments to try it with; they are copied before a student's code gets them.
+    cases : the arguments to try it with; they are copied before a student's code gets them.  The
+        last are the second ones in float32, unless it is a class.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,6 +50,9 @@ class Exercise:
         self.is_op = hasattr(self.answer, "__wrapped__")
         self.mistakes = read_mistakes(name) | getattr(self.module, "more_mistakes", dict)()
         self.cases = list(self.module.cases(np.random.default_rng(0)))
+        if not self.is_class:
+            _, second, *_ = self.cases
+            self.cases.append([map_leaves(in_float32, x, "") for x in second])
 
     def task(self) -> str:
         """Return the file that a student gets: the text, the imports, and what is to be written."""
@@ -78,6 +82,21 @@ class Exercise:
         names = dict(vars(self.module))
         exec(self.code(*mistakes), names)
         return names[self.function]
+
+
+def map_leaves(leaf: Callable, x: object, name: str) -> object:
+    """Return x with leaf(value, path) in place of each value in its dictionaries and lists."""
+    if isinstance(x, dict):
+        return {key: map_leaves(leaf, part, f'{name}["{key}"]') for key, part in x.items()}
+    if isinstance(x, list):
+        return [map_leaves(leaf, part, f"{name}[{i}]") for i, part in enumerate(x)]
+    return leaf(x, name)
+
+
+def in_float32(x: object, _: str) -> object:
+    """Return an array of floats in float32, and all else as it is."""
+    is_float = isinstance(x, np.ndarray) and x.dtype.kind == "f"
+    return x.astype(np.float32) if is_float else x
 
 
 def read_mistakes(name: str) -> dict[str, dict[str, str]]:

@@ -12,7 +12,7 @@ from data.text import Text
 from minigrad.optim import linear_decay, warm_up
 from model.scoring import CausalityError, prove_causality
 from model.walk.exercises import e8_model
-from model.walk.outcomes import map_leaves
+from model.walk.practice import map_leaves
 
 SECONDS = 60                # of training, compiling not counted
 STEPS = 300                 # of training

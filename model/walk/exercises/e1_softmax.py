@@ -49,10 +49,15 @@ def softmax(x):
 
 
 def cases(rng):
-    yield np.array([[0.0, 1.0986], [2.0, 1.0]]),
+    yield np.array([[0.0, 1.0986],
+                    [2.0, 1.0]]),
     yield rng.standard_normal((3, 3)),
     yield rng.standard_normal((2, 3, 4)),
     yield rng.standard_normal(5),
-    yield np.array([[1000.0, 1001.0, 990.0], [-5.0, 0.0, 5.0]]),
-    yield np.array([[-2000.0, -2001.0, 0.0], [3000.0, 0.0, 0.0], [-2000, -2001, -2002]]),
-    yield np.array([[1000.0, 999.0, 910.0], [1.0, 2.0, 3.0]], np.float32),
+    yield np.array([[1000.0, 1001.0, 990.0],
+                    [-5.0, 0.0, 5.0]]),
+    yield np.array([[-2000.0, -2001.0, 0.0],
+                    [3000.0, 0.0, 0.0],
+                    [-2000.0, -2001.0, -2002.0]]),
+    yield np.array([[1000.0, 999.0, 910.0],
+                    [1.0, 2.0, 3.0]], np.float32),

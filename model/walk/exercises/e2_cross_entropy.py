@@ -39,7 +39,8 @@ def cross_entropy(logits, targets):
     logits : (B, V)      targets : (B,), whole numbers from 0 to V - 1
     returns : loss (), and (dlogits, None) with dlogits(g), g () -> (B, V)
     """
-    rows, B = np.arange(len(logits)), len(logits)
+    B = len(logits)
+    rows = np.arange(B)
     shifted = logits - logits.max(axis=-1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 

@@ -45,12 +45,10 @@ def cases(rng):
     p, g, m = rng.standard_normal((3, 2, 3))
     v = rng.uniform(0.1, 1, (2, 3))
     none = np.zeros((2, 3))
-    single = [a.astype(np.float32) for a in (p, g, m, v)]
     first = np.array([1.0, -2.0]), np.array([0.5, 0.25]), np.zeros(2), np.zeros(2)
     yield *first, 1, 0.1, 0.9, 0.99, 1e-8, 0.0
     yield p, g, m, v, 2, 0.1, 0.9, 0.99, 1e-8, 0.0
     yield p, g, m, v, 3, 0.1, 0.8, 0.95, 1e-8, 0.5
     yield p, g, m, v, 7, 0.1, 0.8, 0.95, 0.1, 0.0
     yield p, none, none, none, 1, 0.1, 0.9, 0.99, 1e-8, 0.5
-    yield *single, 4, 0.1, 0.9, 0.99, 1e-8, 0.1
     yield p, 1000 * g, m, v, 2, 0.1, 0.9, 0.99, 1e-8, 0.1

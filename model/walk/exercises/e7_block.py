@@ -54,12 +54,10 @@ def weights(rng, C, F):
 def cases(rng):
     normal = rng.standard_normal
     w = weights(rng, 4, 6)
-    single = {name: a.astype(np.float32) for name, a in w.items()}
     query = 100 * w["qkv"][:, :4]
     yield normal((2, 2)).round(1), weights(rng, 2, 3), 1
     yield normal((3, 4)), w, 2
     yield normal((2, 3, 4)), w, 4
     yield normal((4, 4)), weights(rng, 4, 4), 2
-    yield normal((2, 3, 4)).astype(np.float32), single, 2
     # Large scores, of a word for itself far below 0
     yield normal((5, 4)), w | {"qkv": np.concatenate([query, -query, query], axis=1)}, 2

@@ -64,13 +64,9 @@ def weights(rng, V, S, C, blocks):
 
 def cases(rng):
     w = weights(rng, 7, 5, 4, 2)
-    single = {name: a.astype(np.float32) for name, a in w.items() if name != "blocks"}
-    single["blocks"] = [{name: a.astype(np.float32) for name, a in of_block.items()}
-                        for of_block in w["blocks"]]
     large = [of_block | {"qkv": 100 * of_block["qkv"]} for of_block in w["blocks"]]
     yield np.array([1, 0]), weights(rng, 2, 2, 2, 0), 1
     yield np.array([3, 0, 2, 3]), weights(rng, 4, 4, 4, 2), 2
     yield rng.integers(7, size=(2, 5)), w, 2
     yield rng.integers(7, size=(2, 3)), w, 1
-    yield rng.integers(7, size=(2, 4)), single, 2
     yield rng.integers(7, size=(2, 5)), w | {"blocks": large}, 2

@@ -206,7 +206,7 @@ def test_a_file_is_judged_and_answered_briefly_in_what_a_terminal_can_show(begin
 
 
 def test_float64_made_of_float32_is_remarked_on_and_not_the_other_way(said, changed):
-    assert said("softmax", solved("softmax")) == [EVERYTHING.format(7), "Next: e2_cross_entropy.py"]
+    assert said("softmax", solved("softmax")) == [EVERYTHING.format(8), "Next: e2_cross_entropy.py"]
     _, remark, _ = changed("causal_head", "math.sqrt", "np.sqrt")
     assert remark.startswith("It turns float32 into float64")
     lines = changed("adamw_step", "return new, m, v",
