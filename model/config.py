@@ -8,7 +8,7 @@ from minigrad.ops import NORM_EPS, ROTARY_BASE
 from model.command import flag, problems, problems_of_heads
 
 POSITIONS = ("learned", "sinusoidal", "rotary")
-ACTIVATIONS = (*formulas.ACTIVATIONS, "swiglu")
+ACTIVATIONS = (*formulas.ACTIVATIONS, "swiglu")     # kernels number them in this order
 NORMS = ("layer", "rms", "rms_gain")
 TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
 

@@ -122,6 +122,13 @@ def random_config(rng):
                                         for field in dataclasses.fields(TransformerConfig)})
 
 
+def same(state, other):
+    """Whether two mappings have the same names, in their order, and arrays of the same bits."""
+    return list(state) == list(other) and all(
+        a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(state.values(),
+                                                                          other.values()))
+
+
 def model_of(config, weights, dtype=np.float32):
     """A Transformer with these weights, a mapping from names to arrays."""
     model = Transformer(config, dtype=dtype)

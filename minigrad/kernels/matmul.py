@@ -115,7 +115,8 @@ def matmul_kernel(product: Product, threads: int):
 @in_stages
 @serial
 def pack_and_multiply(block, blocks, stage, work):
-    """Pack a share of B's panels, or compute a block of C from all of them: stages take turns."""
+    """Pack a share of B's panels, or compute a block of C, rows of it or the columns of that share:
+    stages take turns."""
     product, packed, by_columns = work
     _, M, K = product.a.shape
     P = product.c.shape[2]

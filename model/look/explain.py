@@ -186,8 +186,12 @@ def _show_backward(witness, model, batches):
 
 def _show_clipping(most, total):
     """Show how gradients of a total norm are clipped."""
-    does = (", which clips nothing" if not most else ": they stay as they are" if total <= most
-            else f": each is multiplied by {most / total:.4g}")
+    if not most:
+        does = ", which clips nothing"
+    elif total <= most:
+        does = ": they stay as they are"
+    else:
+        does = f": each is multiplied by {most / total:.4g}"
     _stage("Clipping", definition(mg.clip_grad_norm_))
     _say(f"All gradients together have the norm {total:.4g}, and --grad_clip is {most:g}{does}.")
 
@@ -222,8 +226,10 @@ def _show_loss_again(run, step, rng):
     _stage(f"The same {run.text.tokenizer.unit}s again")
     with mg.no_grad():
         loss = float(np.mean([loss_of(run.model, *batch, rng).item() for batch in step.batches]))
-    side = "lower" if loss < step.loss else "higher"
-    change = "the same" if loss == step.loss else f"{loss:.4f}, {abs(loss - step.loss):.4f} {side}"
+    change = "the same"
+    if loss != step.loss:
+        side = "lower" if loss < step.loss else "higher"
+        change = f"{loss:.4f}, {abs(loss - step.loss):.4f} {side}"
     _say(f"The loss was {step.loss:.4f}; with the changed weights it is {change}.")
 
 

@@ -240,8 +240,9 @@ def _head_facts(head, vocabulary, unit):
     """Return the label of a head, and what it does."""
     favourite = f"‘{shown(vocabulary[head.favourite_id])[0]}’"
     back = f"{head.back} back" if head.back else "itself"
-    return {name: _in_units(words, unit).format(favourite, back=back)
-            for name, words in zip(("label", "does"), heads.kind(head))}
+    label, does = (_in_units(words, unit).format(favourite, back=back)
+                   for words in heads.kind(head))
+    return {"label": label, "does": does}
 
 
 def _yardsticks(model, text, ids, known, unknown):

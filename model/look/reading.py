@@ -30,13 +30,13 @@ def read(model: Transformer, ids: np.ndarray) -> list[Window]:
         part = ids[start:start + block]
         stream = watch(model, part)
         windows.append(Window(start, part, block - step if start else 0, lens(model, stream[-1]),
-                              attention_maps(model, part), stream))
+                              attention_maps(model, stream), stream))
     return windows
 
 
 def watch(model: Transformer, ids: np.ndarray) -> np.ndarray:
-    """Return the residual stream of ids (T,) before the first block and after each,
-    (L + 1, T, C)."""
+    """Return the residual stream of ids (..., T) before the first block and after each,
+    (L + 1, ..., T, C)."""
     with mg.no_grad():
         stream = [model.embed(ids)]
         for block in model.blocks:
@@ -44,19 +44,15 @@ def watch(model: Transformer, ids: np.ndarray) -> np.ndarray:
     return np.stack([x.data for x in stream])
 
 
-def attention_maps(model: Transformer, ids: np.ndarray) -> np.ndarray:
-    """Return the weight of each query (row) on each key (column), in every head of every layer:
-    (B, T) or (T,) integers -> (L, B, H, T, T) or (L, H, T, T); rows sum to 1.
+def attention_maps(model: Transformer, stream: np.ndarray) -> np.ndarray:
+    """Return the weight of each query (row) on each key (column), in every head of every layer,
+    from the residual stream: (L + 1, ..., T, C) -> (L, ..., H, T, T); rows sum to 1.
 
     They are computed by the plain formula, `model.attention.attention`.
     """
-    maps = []
     with mg.no_grad():
-        x = model.embed(ids)
-        for block in model.blocks:
-            maps.append(block.attention.weights(block.norm1(x)))
-            x = block(x)
-    return np.stack(maps)
+        return np.stack([block.attention.weights(block.norm1(mg.Tensor(x)))
+                         for block, x in zip(model.blocks, stream)])
 
 
 def lens(model: Transformer, stream: np.ndarray) -> np.ndarray:

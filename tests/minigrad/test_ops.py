@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from checking import frozen
 from minigrad.core import Tensor
 from minigrad.ops import _check_shapes
 from tests.kit import both_types, leaf, refusal
@@ -19,10 +20,6 @@ apart = rng.permutation(24).reshape(2, 3, 4) / 7.0      # no two elements close:
 
 def positive(*shape):
     return rng.uniform(0.5, 2, shape)
-
-
-def frozen():
-    return np.random.default_rng(3)
 
 
 def constant(a):

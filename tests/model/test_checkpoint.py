@@ -22,7 +22,7 @@ from model.checkpoint import load_arrays, load_last, restore_optimizer, save_arr
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
 from model.score.text import text_losses
-from tests.kit import arrays, blocks, memory, packed_copy, refusal
+from tests.kit import arrays, blocks, memory, packed_copy, refusal, same
 from token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
@@ -44,12 +44,6 @@ def saved(path):
     """The path of a sound checkpoint."""
     save_checkpoint(path, Transformer(CONFIG, seed=1), TOKENIZER, {"iteration": 7})
     return path
-
-
-def same(state, other):
-    return list(state) == list(other) and all(
-        a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(state.values(),
-                                                                          other.values()))
 
 
 def refused(path, **settings):

@@ -7,19 +7,25 @@ const COLUMNS = ["step", "training loss (nats)", "validation loss (nats)", "lear
 /** A number in three digits, or if it is large, in all. */
 const brief = (x) => Math.abs(x) >= 1000 ? whole(x) : String(Number(x.toPrecision(3)))
   .replace("-", "−");
-const logged = (x, i) => x === null ? "–" : i === 1 || i === 2 ? fixed(x, 3) : brief(x);
+const logged = (x, i) => {
+  if (x === null) return "–";
+  return i === 1 || i === 2 ? fixed(x, 3) : brief(x);
+};
 const NO_COUNTS = `There are no counted n-grams beside it, because ${facts.no_counts}.`;
 
 function fillRun() {
-  const { log } = facts;
-  if (log?.length) fillLog(log);
-  byId("run-intro").textContent = !log ? `There are no curves here, because ${facts.no_log}.`
-    : !log.length ? "There are no curves here, because the log of the run has no lines."
-      : "The loss is the mean of −log p, where p is the probability that the model gave to what "
-    + "came: the training loss over what it learnt from, the validation loss over text that it "
-    + "never learnt from.  " + (facts.counted ? "The dotted lines are what n-grams reach, counted "
-    + "on the one and measured on the other." : NO_COUNTS);
+  const { log } = facts, intro = byId("run-intro");
   if (facts.score) fillScore(facts.score);
+  if (!log?.length) {
+    intro.textContent = "There are no curves here, because "
+      + (log ? "the log of the run has no lines." : `${facts.no_log}.`);
+    return;
+  }
+  fillLog(log);
+  intro.textContent = "The loss is the mean of −log p, where p is the probability that the model "
+    + "gave to what came: the training loss over what it learnt from, the validation loss over text "
+    + "that it never learnt from.  " + (facts.counted ? "The dotted lines are what n-grams reach, "
+    + "counted on the one and measured on the other." : NO_COUNTS);
 }
 
 function fillLog(log) {

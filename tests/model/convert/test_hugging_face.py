@@ -11,7 +11,7 @@ from model.convert import hugging_face, safetensors
 from model.convert.hugging_face import characters, of_characters
 from model.convert.model_file import FormatError, ModelFile
 from model.convert.tokens import TokenTokenizer
-from tests.kit import model_of, refusal, written
+from tests.kit import model_of, refusal, same, written
 from tests.token_files import END, byte_level
 
 pytestmark = pytest.mark.needs("convert")
@@ -39,11 +39,6 @@ def folder(tmp_path):
     """A sound folder, of a model without biases."""
     hugging_face.write(tmp_path, found(GPT2))
     return tmp_path
-
-
-def same(weights, others):
-    return [(name, a.tobytes()) for name, a in weights.items()] == [
-        (name, a.tobytes()) for name, a in others.items()]
 
 
 def change(path, changed):

@@ -16,10 +16,10 @@ from model.checkpoint import Checkpoint
 from model.generation import window_start
 from model.look import weights
 from model.look.page import gather, html
-from model.look.reading import attention_maps
 from model.score.text import text_losses
 from tests.browser import of, opened, prefer, press, resize
 from tests.kit import written
+from tests.model.look.test_reading import maps_of
 
 pytestmark = pytest.mark.needs("browser")
 LETTERS = "\n abcdefghijklmnopqrstuvwxyz.</script>&'\""
@@ -523,7 +523,7 @@ def test_a_map_is_saved_light_with_a_title_and_the_weights_of_numpy(driver, tmp_
     for rect in cells:
         row, column = (int(rect.get("y")) - 26) // 10, (int(rect.get("x")) - 12) // 10
         found[row, column] = float(rect[0].text)
-    expected = attention_maps(model, tokenizer.encode("hello <wo&r"))[layer, head]
+    expected = maps_of(model, tokenizer.encode("hello <wo&r"))[layer, head]
     assert abs(found - expected).max() < 5.1e-5 and expected.std() > 0.05
     light = of(page, "ramp(BLUE, false)[255]")
     assert "rgb({} {} {})".format(*light) in svg and parts(svg, "circle")[-1].get("r") == "5"

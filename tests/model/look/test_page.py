@@ -16,13 +16,14 @@ from model import CharTokenizer, TransformerConfig, load_checkpoint, sample
 from model.look import heads
 from model.look.page import (MOST_CHARACTERS, check_length, count_weights, gather, html, shown,
                              worths)
-from model.look.reading import attention_maps, read
+from model.look.reading import read
 from model.generation import window_start
 from model.score.text import text_losses
 from model.scoring import yardstick
 from model.checkpoint import Checkpoint
 from tests.browser import facts_of
 from tests.kit import ROOT, memory, opinionated, refusal
+from tests.model.look.test_reading import maps_of
 from token_files import byte_fallback, byte_level
 
 TEXT = "the quick brown fox runs\nover the green wood"
@@ -102,7 +103,7 @@ def test_the_weights_are_those_of_the_plain_path_to_a_hundredth_of_a_percent(fou
     for start in range(0, window_start(len(ids), 16) + 1, 8):
         T = min(16, len(ids) - start)
         rows, columns = np.tril_indices(T)
-        maps = attention_maps(model, ids[start:start + T]).astype(float)     # (L, H, T, T)
+        maps = maps_of(model, ids[start:start + T]).astype(float)             # (L, H, T, T)
         units.append(np.rint(1e4 * maps[..., rows, columns]).astype(int).ravel())
     high, low = np.divmod(np.concatenate(units), 256)
     assert zlib.decompress(weights) == bytes(low.tolist() + high.tolist())

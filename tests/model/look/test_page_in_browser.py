@@ -8,12 +8,13 @@ import pytest
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, load_checkpoint
 from model.look.page import gather, html, shown
-from model.look.reading import attention_maps, read
+from model.look.reading import read
 from model.generation import window_start
 from model.score.text import text_losses
 from tests.browser import of, opened, prefer, resize
 from tests.kit import written
 from tests.model.look.test_living_in_browser import opened_page
+from tests.model.look.test_reading import maps_of
 from token_files import byte_level
 
 pytestmark = pytest.mark.needs("browser")
@@ -89,7 +90,7 @@ def test_maps_are_drawn_in_the_shades_of_their_weights(page, run):
     model, tokenizer, *_ = run[0]
     of(page, "goTo(5)")
     of(page, "(() => { for (const _ of job); })()")
-    maps = attention_maps(model, tokenizer.encode(TEXT)[:16])[0]
+    maps = maps_of(model, tokenizer.encode(TEXT)[:16])[0]
     ramp = np.array(of(page, "blue"))
     assert ramp.shape == (256, 3) and (np.diff(ramp.sum(-1)) <= 0).all()    # darker and darker
     steps = np.rint(255 * np.sqrt(np.rint(1e4 * maps.astype(np.float64)) / 1e4)).astype(int)

@@ -7,8 +7,11 @@ from model import Transformer, TransformerConfig
 from model.look.reading import attention_maps, lens, read, watch
 from model.generation import window_start
 from tests.kit import opinionated
-from tests.model import test_transformer
-from tests.model.test_transformer import IDS, OPTIONS, PARTS, SMALL, changed
+from tests.model.test_transformer import IDS, OPTIONS, PARTS, SMALL, changed, enlarged as large
+
+
+def maps_of(model, ids):
+    return attention_maps(model, watch(model, ids))
 
 
 def enlarged(block_size=8, **options):
@@ -21,7 +24,7 @@ def test_every_character_is_predicted_once_and_from_the_window_of_sampling(block
     model, ids = enlarged(block), np.random.default_rng(N).integers(13, size=N)
     windows, predicted = read(model, ids), []
     for window in windows:
-        assert np.array_equal(window.maps, attention_maps(model, window.ids))
+        assert np.array_equal(window.maps, maps_of(model, window.ids))
         for row in range(window.fresh, len(window.ids)):
             n = window.start + row + 1
             predicted.append(n)
@@ -50,8 +53,8 @@ def test_the_stream_ends_in_the_logits_of_the_model(options):
 
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
 def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
-    model = test_transformer.enlarged(Transformer(changed(**options), seed=1))
-    maps = attention_maps(model, IDS)
+    model = large(Transformer(changed(**options), seed=1))
+    maps = maps_of(model, IDS)
     x = model.embed(IDS)
     (B, T), H = IDS.shape, SMALL.n_head
     assert maps.shape == (SMALL.n_layer, B, H, T, T)
@@ -68,5 +71,5 @@ def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
     assert 0.1 < np.median(maps[..., -1, :].max(-1)) < 1
     assert np.allclose(maps.sum(-1), 1, atol=1e-6)
     assert not np.triu(maps, 1).any()
-    assert np.allclose(attention_maps(model, IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
+    assert np.allclose(maps_of(model, IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
     assert np.array_equal(model.output(x).data, model(IDS).data)
