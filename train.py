@@ -59,7 +59,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     describe(run, counted)
     compile_kernels(s)
     if s.explain:
-        from model.look.explain import explain
+        from model.explain.step import explain
         return explain(run, steps(run), counted)
     prove_causality(model, vocab_size, s.block_size)
     run.begin()

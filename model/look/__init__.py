@@ -1,1 +1,1 @@
-"""Views into a model: the page, the graphs and one explained step."""
+"""Views into a model: the page, and recorded graphs."""

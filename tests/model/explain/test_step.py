@@ -15,7 +15,7 @@ from minigrad.optim import Optimizer
 from minigrad.watch.text import rms
 from model import CharTokenizer, Transformer
 from model.command import Parser
-from model.look.explain import WIDTH, grouped
+from model.explain.step import WIDTH, grouped
 from model.run import State, decayed_and_other
 from model.settings import Settings
 from tests.kit import ROOT, TINY, losses, run, written
