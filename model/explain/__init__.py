@@ -1,1 +1,1 @@
-"""A room: one training step, explained from the text to the changed weights, in a terminal."""
+"""A room: what happens in a training step, and three small graphs, in numbers and words."""

@@ -1,1 +1,1 @@
-"""Views into a model: the page, and recorded graphs."""
+"""A page to look into a trained model."""

@@ -21,9 +21,9 @@ from data.files import replacing
 from minigrad import Recorder, compiled
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.command import Parser, announced_if_slow, answering, flag, text_or_file
+from model.explain.graphs import GRAPHS
 from model.generation import generate
 from model.look import crossed
-from model.look.graphs import GRAPHS
 from model.look.page import gather, html
 from model.reverse.encoder_decoder import EncoderDecoder
 from model.score.text import training_text

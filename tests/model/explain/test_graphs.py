@@ -7,8 +7,8 @@ import pytest
 
 import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
+from model.explain import graphs
 from model.look import __main__ as look
-from model.look import graphs
 from tests.minigrad.watch.test_graph import by_name
 
 
