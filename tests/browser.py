@@ -71,6 +71,12 @@ def prefer(driver, theme):
         {"name": "prefers-reduced-motion", "value": "reduce"}]})
 
 
+def chosen(driver, theme):
+    """Choose a theme on the page: light, dark, or "" for the one that is preferred."""
+    driver.execute_script("byId('theme').value = arguments[0];"
+                          "byId('theme').dispatchEvent(new Event('change'))", theme)
+
+
 def of(driver, script):
     """The value of a JavaScript expression, in which $ and $$ find elements."""
     return driver.execute_script(

@@ -27,8 +27,8 @@ def shell(title: str, nav: dict[str, str], body: str, facts: Any,
              "facts": json.dumps(facts, allow_nan=False, separators=(",", ":")).replace(
                  "<", "\\u003c")}
     for suffix in ("css", "js"):
-        parts[suffix] = "".join(static(name) for name in ("page.css", "elements.js", *files)
-                                if str(name).endswith(suffix))
+        parts[suffix] = "\n".join(static(name) for name in ("page.css", "elements.js", *files)
+                                  if str(name).endswith(suffix))
     return filled("shell.html", parts)
 
 

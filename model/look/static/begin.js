@@ -1,4 +1,3 @@
-
 // ==== About the model, the address, and the beginning
 
 const LONGEST = 2000;       // characters of a text that an address holds
@@ -59,7 +58,6 @@ function recall() {
 }
 
 async function begin() {
-  document.body.dataset.unit = unit;
   document.documentElement.classList.toggle("table", !live);
   await (live ? loadModel() : loadTable());
   byId("about-words").textContent = facts.about_words;
@@ -73,10 +71,6 @@ async function begin() {
       ...[code[name].toString(), python].map((text) => make("pre", { tabindex: "0" }, text))))));
   fillFlow();
   fillRun();
-  listenToField();
-  listenToHead();
-  listenToWriting();
-  listenToKeeping();
   addEventListener("popstate", recall);
   inTheTheme(() => {
     spans = [];

@@ -1,4 +1,3 @@
-
 // ==== The card that stays in view: what is expected, what the text costs, what is changed
 
 const share = (p) => p < 5e-4 ? "<\u00a00.1\u00a0%" : `${(100 * p).toFixed(1)}\u00a0%`;

@@ -54,9 +54,8 @@ let blue, orange;                       // ramps for attention and for loss, in 
 
 const onPaper = matchMedia("print");
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-const theme = () => document.querySelector("[name=theme]:checked").value;
 const isDark = () => !onPaper.matches
-  && (theme() || (prefersDark.matches ? "dark" : "light")) === "dark";
+  && (byId("theme").value || (prefersDark.matches ? "dark" : "light")) === "dark";
 
 /** 256 colours from none to all, each [red, green, blue], as the browser mixes them. */
 function ramp(hue, dark = isDark()) {
@@ -112,8 +111,10 @@ function inTheTheme(draw) {
 
 /** Draw the page by begin(), or say why that cannot be done. */
 function drawPage(begin) {
+  byId("content").inert = true;         // nothing can be used before it is there
   Promise.resolve().then(begin).then(() => {
     document.documentElement.dataset.ready = "";
+    byId("content").inert = false;
   }).catch((error) => {
     byId("trouble").textContent = `This page could not be drawn (${error.message}).  `
       + "It needs a browser of 2024 or newer.";

@@ -116,12 +116,6 @@ class Cache {
     this.logits = matrix(vocab_size)();                                 // (S, V)
     this.logitsOf = (row) => this.logits.subarray(row * vocab_size, (row + 1) * vocab_size);
   }
-
-  /** -log p of each character of a window that was read so far, but of the first. */
-  losses(window) {
-    const next = window.slice(1, this.ids.length + 1);
-    return next.map((id, row) => lossOf(this.logitsOf(row), id));
-  }
 }
 
 /** Attention of H heads, then an output projection.  `change` may switch heads off, or set a

@@ -1,4 +1,3 @@
-
 // ==== The text: a field to type into, whose letters lie under it, in colours
 
 const input = byId("input"), letters = byId("letters");
@@ -94,11 +93,9 @@ function tell(id, words) {
 /** Where a place begins in the field's text, and the place at such an index. */
 const indexOf = (place) => pieces.slice(0, place).join("").length;
 function placeOf(index) {
-  let place = 0;
-  for (let length = 0; place < pieces.length && length + pieces[place].length <= index; place++) {
-    length += pieces[place].length;
-  }
-  return place;
+  let length = 0;
+  const place = pieces.findIndex((piece) => (length += piece.length) > index);
+  return place < 0 ? pieces.length : place;
 }
 
 /** Choose a place, and put the cursor there. */
@@ -122,7 +119,6 @@ function movedDrag(before, after, cursor) {
   while (same < Math.min(before.length, cursor) && before[same] === after[same]) same++;
   let end = before.length;      // of what was replaced
   while (end > same && end + longer > same && before[end - 1] === after[end - 1 + longer]) end--;
-  if (end + longer < same) end = same - longer;
   const moved = (place) => place < same ? place : place >= end ? place + longer : NaN;
   const news = drag && { ...drag, row: moved(drag.row), column: moved(drag.column) };
   const lost = news && Number.isNaN(news.row + news.column);
@@ -158,19 +154,18 @@ function placeWords() {
       share(Math.exp(-loss))}, which is a loss of ${nats(loss, 2)}.  ${foreseen}.`;
 }
 
-function listenToField() {
-  input.addEventListener("input", typed);
-  input.addEventListener("beforeinput", (event) => { if (!live) event.preventDefault(); });
-  input.setAttribute("aria-readonly", !live);
-  const moved = () => {
-    const at = placeOf(input.selectionEnd);
-    if (document.activeElement !== input || at === state.at || input.value !== state.text) return;
-    update({ at, column: null }, false);
-    say(byId("place").textContent);
-  };
-  document.addEventListener("selectionchange", moved);
-  input.addEventListener("selectionchange", moved);
-  on("earlier", "click", () => goTo(Math.max(1, start)));
-  on("later", "click", () => goTo(Math.min(ids.length, start + block + 1)));
-  on("colours", "change", ({ target }) => update({ colours: target.value }));
+/** Choose the place of the cursor. */
+function movedCursor() {
+  const at = placeOf(input.selectionEnd);
+  if (document.activeElement !== input || at === state.at || input.value !== state.text) return;
+  update({ at, column: null }, false);
+  say(byId("place").textContent);
 }
+
+input.addEventListener("input", typed);
+input.addEventListener("beforeinput", (event) => { if (!live) event.preventDefault(); });
+input.setAttribute("aria-readonly", !live);
+for (const place of [document, input]) place.addEventListener("selectionchange", movedCursor);
+on("earlier", "click", () => goTo(Math.max(1, start)));
+on("later", "click", () => goTo(Math.min(ids.length, start + block + 1)));
+on("colours", "change", ({ target }) => update({ colours: target.value }));

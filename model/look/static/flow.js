@@ -1,4 +1,3 @@
-
 // ==== The flow: every part as a box that can be switched, and what each head is worth
 
 const tiles = [];               // of all heads, layer by layer: { layer, head, name, canvas, tile }
@@ -94,7 +93,7 @@ let worths = { key: null, found: new Map() };
 function* rankHeads(until) {
   const key = seen.join();
   if (worths.key !== key) worths = { key, found: new Map() };
-  const lost = (cache) => sumOf(cache.losses(seen).filter((_, row) => isKnown(start + row + 1)));
+  const lost = (cache) => sumOf(seen.map((_, row) => lossAt(row, cache) ?? 0));
   while (model.read(plain, seen)) yield;
   for (const { layer, head, name } of tiles) {
     if (worths.found.has(name)) continue;

@@ -1,4 +1,3 @@
-
 // ==== The chosen head: its map, what its row looks at, and a weight to drag
 
 const canvas = byId("map").querySelector("canvas"), picture = make("canvas");
@@ -78,42 +77,40 @@ function drawMap(row, column) {
   pen.strokeRect(margin + column * cell - 1, 3 + row * cell, cell + 2, cell + 2);
 }
 
-function listenToHead() {
-  canvas.addEventListener("click", (event) => {
-    const box = canvas.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left - plot.left) / plot.cell);
-    const row = Math.floor((event.clientY - box.top - plot.top) / plot.cell);
-    if (row < 0 || column < 0 || row >= seen.length || column >= seen.length) return;
-    update({ at: start + row + 1, column: start + Math.min(row, column) });
-  });
-  byId("map").addEventListener("keydown", (event) => {
-    const row = Math.max(0, queryRow()), to = moved(event, row, lookedAt(lookOf(row)));
-    if (!to || !seen.length) return;
-    const [r, c] = to.map((x) => bounded(x, 0, seen.length - 1));
-    if (windowStart(start + r + 1, block) !== start) return;
-    update({ at: start + r + 1, column: start + Math.min(r, c) });
-    say(byId("look").textContent);
-  });
-  const drag = (step) => {
-    const { layer, head } = state, row = queryRow(), weight = Number(byId("weight").value);
-    const column = start + lookedAt(lookOf(row));
-    update({ column, drag: { layer, head, row: start + row, column, weight } }, step);
-  };
-  on("weight", "input", () => drag(null));
-  on("weight", "change", () => {
-    drag(true);
-    say(`${byId("look").textContent}  ${byId("cost").textContent}`);
-  });
-  on("alone", "click", () => {
-    const chosen = `${state.layer}.${state.head}`, all = tiles.map(({ name }) => name);
-    update({ off: [...new Set([...state.off, ...all])].filter((name) => name !== chosen) });
-  });
-  on("reset", "click", () => {
-    update({ off: [], drag: null });
-    tell("released", "");
-  });
-  new ResizeObserver(() => { if (seen) showHead(); }).observe(byId("map"));
-}
+canvas.addEventListener("click", (event) => {
+  const box = canvas.getBoundingClientRect();
+  const column = Math.floor((event.clientX - box.left - plot.left) / plot.cell);
+  const row = Math.floor((event.clientY - box.top - plot.top) / plot.cell);
+  if (row < 0 || column < 0 || row >= seen.length || column >= seen.length) return;
+  update({ at: start + row + 1, column: start + Math.min(row, column) });
+});
+byId("map").addEventListener("keydown", (event) => {
+  const row = Math.max(0, queryRow()), to = moved(event, row, lookedAt(lookOf(row)));
+  if (!to || !seen.length) return;
+  const [r, c] = to.map((x) => bounded(x, 0, seen.length - 1));
+  if (windowStart(start + r + 1, block) !== start) return;
+  update({ at: start + r + 1, column: start + Math.min(r, c) });
+  say(byId("look").textContent);
+});
+const drag = (step) => {
+  const { layer, head } = state, row = queryRow(), weight = Number(byId("weight").value);
+  const column = start + lookedAt(lookOf(row));
+  update({ column, drag: { layer, head, row: start + row, column, weight } }, step);
+};
+on("weight", "input", () => drag(null));
+on("weight", "change", () => {
+  drag(true);
+  say(`${byId("look").textContent}  ${byId("cost").textContent}`);
+});
+on("alone", "click", () => {
+  const chosen = `${state.layer}.${state.head}`, all = tiles.map(({ name }) => name);
+  update({ off: [...new Set([...state.off, ...all])].filter((name) => name !== chosen) });
+});
+on("reset", "click", () => {
+  update({ off: [], drag: null });
+  tell("released", "");
+});
+new ResizeObserver(() => { if (seen) showHead(); }).observe(byId("map"));
 
 
 // ==== What helped: the prediction with each earlier letter replaced in turn

@@ -1,4 +1,3 @@
-
 // ==== Keep it: maps and charts as SVG, always light, and the text with its probabilities as CSV
 
 const CELL = 10, LINE = 16, TOP = 26;           // of a map, of a chart, and what is above them
@@ -59,31 +58,23 @@ function saveChart(list) {
 
 /** The whole text, window by window, with what the model as it is changed gave each of it. */
 function saveText() {
-  const found = new Map(), { at } = state;
+  const { at } = state, lines = [`place,${unit},probability,loss\n`];
   for (let place = 1; place < ids.length; place++) {
-    if (found.has(place)) continue;
-    Object.assign(state, { at: place });
-    settle();
+    state.at = place;
+    if (place === 1 || windowStart(place, block) !== start) settle();
     while (source.read(seen.length));
-    for (let row = 1; row <= seen.length && start + row < ids.length; row++) {
-      if (!found.has(start + row)) found.set(start + row, source.loss(row, true));
-    }
+    const loss = source.loss(place - start, true);
+    lines.push(`${place + 1},"${pieces[place].replaceAll('"', '""')}",${
+      loss === null ? "," : `${Math.exp(-loss)},${loss}`}\n`);
   }
-  Object.assign(state, { at });
-  update({}, null);
-  const quote = (piece) => `"${piece.replaceAll('"', '""')}"`;
-  const rows = [...found].map(([place, loss]) => [place + 1, quote(pieces[place]),
-    ...loss === null ? ["", ""] : [Math.exp(-loss), loss]]);
-  save("text.csv", "text/csv", [["place", unit, "probability", "loss"], ...rows]
-    .map((row) => row.join(",") + "\n").join(""));
+  update({ at }, null);
+  save("text.csv", "text/csv", lines.join(""));
 }
 
-function listenToKeeping() {
-  on("keep-map", "click", saveMap);
-  on("keep-text", "click", saveText);
-  for (const list of document.querySelectorAll("section .bars")) {
-    if (list.closest(".live") && !live || list.id === "most") continue;
-    list.after(button(() => saveChart(list), "Save as SVG", make("span", { class: "unseen" },
-      `: ${titleOf(list)}`)));
-  }
+on("keep-map", "click", saveMap);
+on("keep-text", "click", saveText);
+for (const list of document.querySelectorAll("section .bars")) {
+  if (list.closest(".live") && !live || list.id === "most") continue;
+  list.after(button(() => saveChart(list), "Save as SVG", make("span", { class: "unseen" },
+    `: ${titleOf(list)}`)));
 }

@@ -1,4 +1,3 @@
-
 // ==== Maps of attention, as model/look/crossed.py describes them: small ones, and a large one
 
 const title = (view, i) => `layer ${Math.floor(i / view.across) + 1}, head ${i % view.across + 1}`;

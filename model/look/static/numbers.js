@@ -1,4 +1,3 @@
-
 // ==== The state of the page, and its numbers: computed here while one types, or once by Python
 
 const { unit, live, config: { block_size: block, n_layer: layers, n_head: heads } } = facts;
@@ -48,14 +47,16 @@ let model;
 const [plain, edited, tried] = [0, 0, 0].map(() => live && new Cache(facts.config));
 const cacheOf = (changed) => changed && edit ? edited : plain;
 
+const lossAt = (row, cache) => row && isKnown(start + row)
+  ? lossOf(cache.logitsOf(row - 1), ids[start + row]) : null;
+
 const computed = {
   /** Read the first T of the window, a piece at a time; return whether some are left. */
   read: (T) => [model.read(plain, seen, null, T), edit && model.read(edited, seen, edit, T)]
     .some(Boolean),
   rows: () => Math.min(plain.ids.length, cacheOf(true).ids.length),
   /** -log p of what stands in a row of the window, or after its last; null if it is unknown. */
-  loss: (row, changed) => row && isKnown(start + row)
-    ? lossOf(cacheOf(changed).logitsOf(row - 1), ids[start + row]) : null,
+  loss: (row, changed) => lossAt(row, cacheOf(changed)),
   /** The likeliest ids after a row and their probabilities, and of `also` in any case. */
   expected(row, changed, count, also) {
     const p = softmax(Float64Array.from(cacheOf(changed).logitsOf(row)));

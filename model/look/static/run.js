@@ -1,4 +1,3 @@
-
 // ==== The run: its log as charts and as a table
 
 const COLUMNS = ["step", "training loss (nats)", "validation loss (nats)", "learning rate",
@@ -98,9 +97,9 @@ function drawChart(svg, series, height, yardsticks, end) {
     ...apart(yardsticks.map(([name, value]) => [`${name} ${value.toFixed(3)}`, y(value)]))
       .map(([name, at]) => text(name, box.right + 8, at, "start")),
     ...series.map(({ kind, points }) => make("polyline",
-      { class: `line ${kind}`, points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") })),
+      { class: kind, points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") })),
     ...series.flatMap(({ i, kind, points }) => points.map(([a, b]) =>
-      make("circle", { class: `point ${kind}`, cx: x(a), cy: y(b), r: 2.5 },
+      make("circle", { class: kind, cx: x(a), cy: y(b), r: 2.5 },
         make("title", {}, `step ${whole(a)}: ${logged(b, i)}`)))),
     ...(series.length > 1 ? series : []).map(({ i, kind }, n) => text(
       COLUMNS[i].split(" ")[0], box.right - 8, box.top + 12 + 18 * n, "end", kind)));

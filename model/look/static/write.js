@@ -1,4 +1,3 @@
-
 // ==== Write: a line from 0 to 1, a number that is drawn
 
 let last = null;                // what was written last: { before, after, drawn, u, probabilities }
@@ -75,16 +74,14 @@ function showWrite() {
   return null;
 }
 
-function listenToWriting() {
-  byId("top_k").max = V;
-  for (const id of ["temperature", "top_k", "top_p"]) {
-    on(id, "input", ({ target }) => update({ [id]: Number(target.value) }, null));
-    on(id, "change", ({ target }) => update({ [id]: Number(target.value) }));
-  }
-  on("one", "click", () => write(1));
-  on("many", "click", () => write(50));
-  on("back", "click", () => {
-    setText(written.pop());
-    if (!written.length) byId("one").focus();
-  });
+byId("top_k").max = V;
+for (const id of ["temperature", "top_k", "top_p"]) {
+  on(id, "input", ({ target }) => update({ [id]: Number(target.value) }, null));
+  on(id, "change", ({ target }) => update({ [id]: Number(target.value) }));
 }
+on("one", "click", () => write(1));
+on("many", "click", () => write(50));
+on("back", "click", () => {
+  setText(written.pop());
+  if (!written.length) byId("one").focus();
+});

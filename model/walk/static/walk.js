@@ -1,4 +1,3 @@
-
 // Marks in the contents the last station whose heading has come into the upper third.
 const head = document.querySelector("header");
 const stations = [...document.querySelectorAll("section")];

@@ -6,7 +6,7 @@ import pytest
 
 from model.look.crossed import FILES
 from model.look.shell import shell
-from tests.browser import facts_of, of, opened, press, resize
+from tests.browser import chosen, facts_of, of, opened, press, resize
 from tests.kit import written
 
 NAMES = {"row": "word", "column": "channel"}
@@ -107,7 +107,7 @@ def test_the_chosen_map_is_large_and_keeps_the_chosen_cell(maps):
 def test_it_fits_a_telephone_and_the_dark(maps, width):
     of(maps, "$$('#maps-2 [type=radio]')[2].click()")
     light = of(maps, "$('#maps-1 tbody td').style.backgroundColor")
-    of(maps, "$('#theme [value=dark]').click()")
+    chosen(maps, "dark")
     assert of(maps, "$('#maps-1 tbody td').style.backgroundColor") != light
     assert of(maps, "$('#maps-2 figcaption').firstChild.data") == "layer 2, head 1"
     resize(maps, width, 800)
