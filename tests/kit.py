@@ -20,6 +20,7 @@ from minigrad import formulas
 from minigrad.packed import BLOCKS, NUMBERS, hold, unpacked
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.command import flag
+from model.convert.model_file import Stored
 from model.processes import Ranks
 from model.run import Run, optimizer_of
 
@@ -251,6 +252,11 @@ def rows(out_dir):
 def losses(out_dir):
     """iter, train_loss, val_loss and lr of each line: all that does not depend on the clock."""
     return [row[:4] for row in rows(out_dir)]
+
+
+def stored(tensors):
+    """Arrays as the tensors of a file."""
+    return {name: Stored(a.shape, lambda a=a: a) for name, a in tensors.items()}
 
 
 def same_arrays(a, b):

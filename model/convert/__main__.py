@@ -25,7 +25,6 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Iterator
-from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -96,27 +95,19 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
         check_fits(AT_ONCE * 4 * largest, f"the largest weights in {path}",
                    "use a machine with more")
         print(f"read        {path}, a {model.kind}\n{describe(model)}", flush=True)
-        write = output_format.write
-        if output_format is to_gguf:
-            plan = to_gguf.planned(model, kind or "f16")
-            model = plan.model
-            write = partial(write, plan=plan)
-            if kind and plan.kept:
-                print(f"kept        {plan.kept:,} of {number_of(len(plan.kinds), 'tensor')} in the "
-                      f"kind that they had, which holds their numbers exactly; --as {kind} is for "
-                      "the others")
         with renamed_when_whole(target) as part:
             written = part / output.relative_to(target)
             if output_format is hugging_face or written != part:
                 part.mkdir()
             with announced_if_slow(f"writing {output}"):
-                write(written, model)
-            read_back(written, output_format, model, path)
+                how = {"kind": kind} if kind else {}
+                held = output_format.write(written, model, **how) or model._replace(notes=[])
+            read_back(written, output_format, held, path)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
-    print(f"written     {output}, {scaled(size, 'B')}\n"
+    print(*held.notes, f"written     {output}, {scaled(size, 'B')}\n"
           f"compared    all {parameters(model.config):,} numbers, the configuration and the "
           "vocabulary, read back: they are the same\n\nuse it:\n"
-          f"    {next_command(output, output_format, model)}")
+          f"    {next_command(output, output_format, model)}", sep="\n")
 
 
 def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path: pathlib.Path

@@ -11,7 +11,7 @@ transformers 5.23; llama-vocab.cpp of llama.cpp for how a text is split before i
 import json
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
@@ -19,35 +19,41 @@ from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.packed import BLOCKS, NUMBERS
 from minigrad.words import shown
-from model.convert.families import (FAMILIES, as_noted, first_activation, layout,
-                                    our_parameters)
-from model.convert.model_file import (FormatError, ModelFile, explain, read_numbers, require,
-                                      text_of)
-from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
+from model.convert import families
+from model.convert.model_file import (FormatError, ModelFile, Stored, explain, read_numbers,
+                                      require, text_of)
+from model.convert.tokens import TokenTokenizer, end_of, tokenizer_parts, with_metadata
 from model.config import TransformerConfig
 
-SIZES = {"block_count": "n_layer", "embedding_length": "n_embd", "context_length": "block_size",
-         "feed_forward_length": "n_inner", "attention.head_count": "n_head"}
-KEYS = {        # architecture -> keys, without its name -> our options
-    "llama": SIZES | {"attention.head_count_kv": "n_kv_head", "rope.freq_base": "rotary_base",
-                      "attention.layer_norm_rms_epsilon": "norm_eps"},
-    "gpt2": SIZES | {"attention.layer_norm_epsilon": "norm_eps"}}
-OPTIONAL = {"attention.head_count_kv", "rope.freq_base"}
-D_HEAD = ("rope.dimension_count", "attention.key_length", "attention.value_length")
-PLAIN = {"rope.scaling.type": "none", "rope.scaling.factor": 1.0, "expert_count": 0,
-         "expert_used_count": 0}        # the only values that can be computed
-COMMON = {
-    "token_embedding": "token_embd", "position_embedding": "position_embd", "blocks": "blk",
-    "norm1": "attn_norm", "attention.out": "attn_output", "norm2": "ffn_norm",
-    "mlp.gate": "ffn_gate", "mlp.up": "ffn_up", "mlp.down": "ffn_down", "norm": "output_norm",
-    "lm_head": "output"}
-NAMES = {       # architecture -> our modules -> theirs; see families.layout
-    "llama": COMMON | {"attention.qkv": "attn_q attn_k attn_v"},
-    "gpt2": COMMON | {"attention.qkv": "attn_qkv"}}
+KEYS = {        # our options -> keys, without the architecture
+    "n_layer": "block_count", "n_embd": "embedding_length", "block_size": "context_length",
+    "n_inner": "feed_forward_length", "n_head": "attention.head_count"}
+REPEATS = {"vocab_size": "vocab_size", "rope.dimension_count": "d_head",
+           "attention.key_length": "d_head", "attention.value_length": "d_head"}
+FIXED = {"rope.scaling.type": "none", "rope.scaling.factor": 1.0, "attention.causal": True}
+NAMES = {       # our modules -> theirs; see families.Family
+    "token_embedding": "token_embd", "position_embedding": "position_embd",
+    "norm1": "blk.{}.attn_norm", "attention.out": "blk.{}.attn_output",
+    "norm2": "blk.{}.ffn_norm", "mlp.gate": "blk.{}.ffn_gate", "mlp.up": "blk.{}.ffn_up",
+    "mlp.down": "blk.{}.ffn_down", "norm": "output_norm", "lm_head": "output"}
+
+
+LLAMA = families.LLAMA._replace(
+    keys=KEYS | {"n_kv_head": "attention.head_count_kv", "rotary_base": "rope.freq_base",
+                 "norm_eps": "attention.layer_norm_rms_epsilon"},
+    repeats=REPEATS, fixed=FIXED, in_halves=False,
+    defaults={"attention.head_count_kv": None, "rope.freq_base": TransformerConfig.rotary_base},
+    names=NAMES | {"attention.qkv": "blk.{0}.attn_q blk.{0}.attn_k blk.{0}.attn_v"})
+GPT2 = families.GPT2._replace(
+    keys=KEYS | {"norm_eps": "attention.layer_norm_epsilon"}, repeats=REPEATS, fixed=FIXED,
+    defaults={}, activations={"gelu_tanh": ""}, conv1d=False,
+    names=NAMES | {"attention.qkv": "blk.{}.attn_qkv"})
+FAMILIES = {"llama": LLAMA, "gpt2": GPT2}
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SPLITS = {"gpt-2": BYTES, "smollm": {"type": "Sequence", "pretokenizers": [
     {"type": "Digits", "individual_digits": True}, BYTES]}}
 CONTROL, USER_DEFINED = 3, 4        # gguf.TokenType
+TABLE = "token_embd.weight"
 TOKENS = "tokenizer.ggml."          # how keys of the tokenizer begin
 HF_JSON = "tokenizer.huggingface.json"
 NOTE, CHARACTERS = "minigrad.config", "minigrad.characters"     # keys of our own
@@ -63,22 +69,26 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     MissingLibrary : gguf or tokenizers is not installed.
     """
     library = require("gguf", "gguf", f"{path} is a GGUF file")
-    what = f"cannot take the model of {path}"
-    with explain(what, errors=Exception):       # of many kinds, depending on the damage
-        metadata, types, tensors = _contents(library, path)
-        architecture, config = configuration(metadata, tensors)
-        weights = our_parameters(
-            "it", layout(config, NAMES[architecture], len(tensors)), tensors, explain(
-                what, errors=Exception)(lambda name: _array(library, path, tensors[name])))
-        config, weights = as_noted(json.loads(metadata.get(NOTE, "null")), config,
-                                   FAMILIES[architecture], weights)
+    explained = partial(explain, f"cannot take the model of {path}", errors=Exception)  # any kind
+    with explained():
+        file = _opened(library, path)
+        metadata = {key: _value(library, field) for key, field in file.fields.items()}
+        tensors = {}
+        for each in file.tensors:
+            shape = tuple(each.shape[::-1].tolist())
+            tensors[each.name] = Stored(shape, explained()(partial(
+                _array, library, path, each.tensor_type, shape, each.data_offset, each.n_bytes)))
+        config, family = configuration(metadata, tensors)
+        weights = families.our_parameters("it", config, family, tensors)
+        config, weights = families.as_noted(json.loads(metadata.get(NOTE, "null")), config, weights,
+                                            family, FAMILIES)
         # What `to_gguf` writes again.
-        keys = {key: (None if key in LISTS else value, types[key])
+        keys = {key: (None if key in LISTS else value, [*map(int, file.fields[key].types[:2])])
                 for key, value in metadata.items() if not key.startswith("GGUF.")}
-        kinds = {name: int(stored.kind) for name, stored in tensors.items()}
+        kinds = {each.name: int(each.tensor_type) for each in file.tensors}
         tokens = _tokenizer(metadata, {"keys": keys, "tensors": kinds}, tokenizer,
                             config.vocab_size)
-    kinds = ", ".join(sorted({stored.kind.name for stored in tensors.values()}))
+    kinds = ", ".join(sorted({each.tensor_type.name for each in file.tensors}))
     notes = [f"its weights are stored as {kinds}; a checkpoint keeps matrices of "
              f"{', '.join(BLOCKS)}, and all else becomes float32"]
     if tokenizer:
@@ -91,9 +101,7 @@ def _tokenizer(metadata, brought, file, vocab_size):
     that the GGUF file said."""
     if CHARACTERS in metadata and not file:
         return CharTokenizer.of(metadata[CHARACTERS], vocab_size)
-    end = metadata.get(f"{TOKENS}eos_token_id")
-    if type(end) is not int or not 0 <= end < vocab_size:
-        end = None
+    end = end_of(metadata.get(f"{TOKENS}eos_token_id"), vocab_size)
     if file:
         return TokenTokenizer(text_of(file), end, vocab_size)
     with explain("its tokenizer cannot be read", "give its tokenizer.json by --tokenizer",
@@ -103,16 +111,8 @@ def _tokenizer(metadata, brought, file, vocab_size):
         return TokenTokenizer(with_metadata(text, brought), end, vocab_size)
 
 
-class Stored(NamedTuple):
-    """A tensor in the file."""
-    kind: int                   # gguf.GGMLQuantizationType
-    shape: tuple[int, ...]
-    start: int                  # byte in the file
-    size: int                   # bytes
-
-
-def _contents(library, path):
-    """Return the metadata, its types and the tensors, by name.  Refuse what is not in the file."""
+def _opened(library, path):
+    """Return the library's reader of a file.  Refuse what is not in the file."""
     class Reader(library.GGUFReader):
         def _get(self, offset, dtype, count=1, override_order=None):
             # NumPy refuses a count beyond the end; the library would take what is there.
@@ -127,24 +127,24 @@ def _contents(library, path):
                                   f"{shown(last)}; it was cut or is damaged, so fetch it again"
                                   ) from None
 
-    if not os.path.getsize(path):       # which cannot be mapped into memory
+    size = os.path.getsize(path)
+    if not size:        # which cannot be mapped into memory
         raise FormatError("it is empty; fetch it again")
     file = Reader(path)
-    metadata = {name: field.contents() for name, field in file.fields.items()}
-    for name, field in file.fields.items():     # of a float32, the fewest digits that give it
-        if field.types == [library.GGUFValueType.FLOAT32]:
-            metadata[name] = float(str(np.float32(metadata[name])))
-    tensors = {tensor.name: Stored(tensor.tensor_type, tuple(tensor.shape[::-1].tolist()),
-                                   tensor.data_offset, tensor.n_bytes) for tensor in file.tensors}
-    if sum(stored.size for stored in tensors.values()) > os.path.getsize(path):
+    if sum(each.n_bytes for each in file.tensors) > size:
         raise FormatError("its tensors share their bytes, so it is damaged")
-    types = {name: [int(kind) for kind in field.types[:2]] for name, field in file.fields.items()}
-    return metadata, types, tensors
+    return file
 
 
-def _array(library, path, stored):
+def _value(library, field):
+    """Return the value of a key; of a float32, the fewest digits that give it."""
+    value = field.contents()
+    is_float = field.types == [library.GGUFValueType.FLOAT32]
+    return float(str(np.float32(value))) if is_float else value
+
+
+def _array(library, path, kind, shape, start, size):
     """Return the blocks of a matrix, or numbers as float32."""
-    kind, shape, start, size = stored
     if len(shape) == 2 and kind.name in BLOCKS and shape[1] % NUMBERS[kind.name] == 0:
         block = BLOCKS[kind.name]
         return read_numbers(path, block, size // block.itemsize, start).reshape(shape[0], -1)
@@ -153,37 +153,27 @@ def _array(library, path, stored):
         return library.dequantize(rows, kind).reshape(shape)
 
 
-def configuration(metadata: Mapping[str, object], tensors: Mapping[str, object]
-                  ) -> tuple[str, TransformerConfig]:
-    """Return the architecture and the configuration.  Refuse what they cannot express."""
+def configuration(metadata: Mapping[str, object], tensors: Mapping[str, Stored]
+                  ) -> tuple[TransformerConfig, families.Family]:
+    """Return the configuration and its class.  Refuse what they cannot express."""
     architecture = metadata.get("general.architecture")
-    if architecture not in KEYS:
-        raise FormatError(f"its architecture is {shown(str(architecture))}, and only "
-                          f"{' and '.join(KEYS)} can be read")
-    prefix, known = architecture + ".", KEYS[architecture]
-    stated = {key.removeprefix(prefix): value for key, value in metadata.items()
-              if key.startswith(prefix)}
-    if missing := known.keys() - OPTIONAL - stated.keys():
-        raise FormatError(f"it lacks {prefix}{min(missing)}")
-    if "token_embd.weight" not in tensors:
-        raise FormatError("it lacks the tensor token_embd.weight")
-    family = FAMILIES[architecture]
-    options = family.options | {ours: stated[key] for key, ours in known.items() if key in stated}
-    if "blk.0.attn_q.bias" in tensors:
-        options["attention_bias"] = True
-    config = TransformerConfig(
-        tensors["token_embd.weight"].shape[0], **options, activation=first_activation(family),
-        tied="output.weight" not in tensors)
+    family = FAMILIES.get(architecture)
+    if family is None:
+        families.refuse("it", "general.architecture", architecture, *FAMILIES)
+    if TABLE not in tensors:
+        raise FormatError(f"it lacks the tensor {TABLE}")
     if "rope_freqs.weight" in tensors:
         raise FormatError("it has rope_freqs.weight, by which Llama 3.1 and later models scale the "
                           "rotary angles (rope_scaling of the type llama3), and only a model "
                           "without it can be computed here")
-    possible = PLAIN | dict.fromkeys(D_HEAD, config.d_head) | {"vocab_size": config.vocab_size}
-    for key in sorted(stated.keys() - known.keys()):
-        if key not in possible or str(stated[key]) != str(possible[key]):
-            raise FormatError(f"its {shown(prefix + key)} is {shown(str(stated[key]))}, and only "
-                              f"{possible.get(key, 'a model without it')} can be computed here")
-    return architecture, config
+    prefix = f"{architecture}."
+    stated = {key.removeprefix(prefix): value for key, value in metadata.items()
+              if key.startswith(prefix)}
+    known = {"vocab_size": tensors[TABLE].shape[0], "tied": "output.weight" not in tensors,
+             "activation": next(iter(family.activations))}
+    if "blk.0.attn_q.bias" in tensors:
+        known["attention_bias"] = True
+    return families.configuration(f"its {architecture}", stated, family, **known), family
 
 
 def tokenizer_json(metadata: Mapping[str, object]) -> str:

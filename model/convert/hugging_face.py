@@ -4,9 +4,9 @@
 the folder agrees with it.  So a model comes back as it was, to the bit, without the zeros and ones
 that their classes need.
 """
+import contextlib
 import json
 import pathlib
-from collections import ChainMap
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -14,9 +14,10 @@ import numpy as np
 from data.files import AnyPath, replacing
 from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.words import shown
+from model.config import TransformerConfig
 from model.convert import families, safetensors
 from model.convert.model_file import FormatError, ModelFile, explain, some, text_of
-from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
+from model.convert.tokens import TokenTokenizer, end_of, tokenizer_parts, with_metadata
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
@@ -24,6 +25,19 @@ CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]      # a key of GGUF file
 LENGTH, WHOLE = "llama.context_length", [4]
 # Buffers that older versions stored, of any dtype; the configuration says what they hold.
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
+SYNONYMS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}       # of activations
+# Keys that do not change what a trained model computes.
+IDLE = set("""
+    _attn_implementation_autoset _name_or_path _num_labels architectures attention_dropout
+    attn_pdrop bos_token_id dtype embd_pdrop eos_token_id gradient_checkpointing id2label
+    initializer_range is_llama_config label2id minigrad model_type num_labels
+    output_attentions output_hidden_states pad_token_id problem_type reorder_and_upcast_attn
+    resid_pdrop return_dict summary_activation summary_first_dropout summary_proj_to_labels
+    summary_type summary_use_proj task_specific_params torch_dtype transformers.js_config
+    transformers_version unk_token_id use_cache""".split())
+# The keys below which rotary positions may be described, and a description that scales none.
+ROPE = "rope_parameters", "rope_scaling"
+UNSCALED = {"rope_type": "default", "type": "default", "factor": 1, "partial_rotary_factor": 1}
 
 
 def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
@@ -37,7 +51,7 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     """
     folder = pathlib.Path(path)
     said = _json(folder / "config.json")
-    config, family = families.configuration(folder / "config.json", said)
+    config, family = configuration(folder / "config.json", said)
     tensors = _tensors(folder, family)
     table, output = (f"{family.names[name]}.weight" for name in ("token_embedding", "lm_head"))
     if config.tied and tensors.keys() >= {table, output}:
@@ -49,9 +63,8 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
         else:
             config = replace(config, tied=False)
     with explain(str(folder)):
-        stored = families.layout(config, family.names, len(tensors), **family.storage)
-    weights = families.our_parameters(folder, stored, tensors, lambda name: tensors[name].read())
-    own, weights = families.as_noted(said.get(NOTE), config, family, weights)
+        weights = families.our_parameters(folder, config, family, tensors)
+    own, weights = families.as_noted(said.get(NOTE), config, weights, family)
     keys = {}       # what goes out again, also after training with a shorter block
     if own.position == "rotary" and (own.block_size, asdict(own)) != (config.block_size,
                                                                       said.get(NOTE)):
@@ -59,6 +72,32 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said, own,
                                   keys)
     return ModelFile("Hugging Face folder", own, weights, tokenizer, notes)
+
+
+def configuration(path: object, said: dict[str, object]
+                  ) -> tuple[TransformerConfig, families.Family]:
+    """Return the configuration that a config.json describes, and its class.  Refuse one of another
+    class, or that asks for what our models do not compute."""
+    name = said.get("model_type")
+    family = families.FAMILIES.get(str(name))
+    if family is None:
+        families.refuse(path, "model_type", name, *families.FAMILIES)
+    classes = said.get("architectures")
+    if classes and family.name not in str(classes).lower():
+        families.refuse(path, "architectures", classes, f"{family.architecture} of its model_type")
+    found = {key: value for key, value in said.items() if key not in IDLE}
+    for key in ROPE:
+        rope = found.pop(key, None) or {}
+        if not isinstance(rope, dict):
+            families.refuse(path, key, rope, "null")
+        base = found["rope_theta"] = found.get("rope_theta") or rope.get("rope_theta")
+        possible = UNSCALED | {"rope_theta": base}
+        for name, value in rope.items():
+            if value is not None and value != possible.get(name):
+                families.refuse(path, f"{key}.{name}", value, possible.get(name))
+    key = family.keys["activation"]
+    found[key] = SYNONYMS.get(str(found.get(key)), found.get(key))
+    return families.configuration(path, found, family), family
 
 
 def _json(path, text=None):
@@ -73,19 +112,20 @@ def _json(path, text=None):
 
 def _tensors(folder, family):
     """Return the tensors of a folder's files, by their names in a model with its output."""
-    where, files = {}, [WEIGHTS]
-    if (folder / INDEX).exists():
-        where = _json(folder / INDEX).get("weight_map")
-        if not isinstance(where, dict) or any(not isinstance(file, str) or pathlib.Path(file).name
-                                              != file for file in where.values()):
-            raise FormatError(f"{folder / INDEX} has no weight_map from names to files beside it")
+    index = folder / INDEX
+    files = [WEIGHTS]
+    if index.exists():
+        where = _json(index).get("weight_map")
+        if not isinstance(where, dict) or any(pathlib.Path(str(file)).name != file
+                                              for file in where.values()):
+            raise FormatError(f"{index} has no weight_map from names to files beside it")
         files = sorted(set(where.values()))
         if WEIGHTS not in files and (folder / WEIGHTS).exists():
             raise FormatError(f"{folder} has {WEIGHTS} and a file {INDEX} that names other files; "
                               "remove what is not of this model")
     if missing := {file for file in files if not (folder / file).is_file()}:
         parts = {path.name for path in folder.glob("*.safetensors")}
-        if where:
+        if index.exists():
             why = f", which its {INDEX} names; copy all files of the model"
         elif parts:
             why = f", and no {INDEX} that names {some(parts)}; copy all files of the model"
@@ -113,14 +153,14 @@ def _tokenizer(path, said, config, keys):
         raise FormatError(f"there is no {path}; give the model's tokenizer.json by --tokenizer")
     text = text_of(path)
     vocabulary = characters(_json(path, text))
-    notes, end = [], said.get("eos_token_id")
-    if isinstance(end, list) and end:
-        notes = [f"of the ids that end a text, {shown(str(end)[1:-1])}, the first is used"]
-        end = end[0]
-    if type(end) is not int or not 0 <= end < config.vocab_size:
-        if end is not None:
-            notes = [f"the id {shown(end)}, which should end a text, is no token; none does"]
-        end = None
+    said_end = said.get("eos_token_id")
+    notes = []
+    if isinstance(said_end, list) and said_end:
+        notes = [f"of the ids that end a text, {shown(str(said_end)[1:-1])}, the first is used"]
+        said_end = said_end[0]
+    end = end_of(said_end, config.vocab_size)
+    if end != said_end:
+        notes = [f"the id {shown(said_end)}, which should end a text, is no token; none does"]
     with explain(f"{path} is not a tokenizer of this model", errors=(TypeError, ValueError)):
         if vocabulary:
             return CharTokenizer.of(vocabulary, config.vocab_size), []
@@ -145,12 +185,11 @@ def write(path: AnyPath, model: ModelFile) -> None:
     for which there is none, and a vocabulary that no tokenizer.json can hold."""
     folder, config, tokenizer = pathlib.Path(path), model.config, model.tokenizer
     family = families.family_of(config)
-    stored = families.layout(families.complete(config, family), family.names, **family.storage)
     longest, _ = _keys(tokenizer).get(LENGTH, (0, WHOLE))
     longest = max(longest, config.block_size)
     described = {
-        "architectures": [family.architecture], "model_type": family.model_type,
-        "dtype": "float32", **families.settings(replace(config, block_size=longest), family),
+        "architectures": [family.architecture], "model_type": family.name, "dtype": "float32",
+        **families.settings(replace(config, block_size=longest), family), **family.fixed,
         "bos_token_id": None, "eos_token_id": tokenizer.end, NOTE: asdict(config)}
     if family is families.GPT2:
         described |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout)
@@ -161,9 +200,8 @@ def write(path: AnyPath, model: ModelFile) -> None:
     for name, text in texts.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
-    weights = ChainMap(families.neutral_weights(config, family), model.weights)
     safetensors.write_tensors(
-        folder / WEIGHTS, families.their_shapes(stored), families.their_tensors(weights, stored),
+        folder / WEIGHTS, families.their_tensors(config, model.weights, family),
         {"format": "pt"})       # of the tensors' layout; transformers asks for it
 
 
@@ -212,10 +250,8 @@ def of_characters(vocabulary: str) -> dict[str, object]:
 
 def characters(found: dict[str, object]) -> str | None:
     """Return the vocabulary if a tokenizer.json is `of_characters`, else None."""
-    model = found.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocabulary, dict) and all(len(token) == 1 for token in vocabulary):
-        vocabulary = "".join(vocabulary)
-        ours = of_characters(vocabulary)
-        ours["post_processor"] = found.get("post_processor")    # transformers writes an idle one
+    with contextlib.suppress(KeyError, TypeError):
+        vocabulary = "".join(found["model"]["vocab"])
+        # transformers writes an idle post_processor
+        ours = of_characters(vocabulary) | {"post_processor": found["post_processor"]}
         return vocabulary if vocabulary and ours == found else None

@@ -5,7 +5,7 @@ import math
 import pathlib
 import types
 from collections import UserDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +38,12 @@ class Lazy(AsStored):
 
     def __getitem__(self, name: str) -> np.ndarray:
         return unpacked(super().__getitem__(name))
+
+
+class Stored(NamedTuple):
+    """A tensor in a file, or for one."""
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]      # float32, or blocks that `minigrad.packed` knows
 
 
 class ModelFile(NamedTuple):
@@ -89,7 +95,7 @@ def shapes_of(config: TransformerConfig, tensors: float = math.inf) -> dict[str,
 
 
 def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
-                 found: Mapping[str, object]) -> None:
+                 found: Mapping[str, Stored]) -> None:
     """Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
     missing, others = expected.keys() - found.keys(), found.keys() - expected.keys()
     if missing:

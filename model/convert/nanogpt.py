@@ -12,17 +12,20 @@ import pickle
 import re
 import zipfile
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.words import number_of, shown
-from model.convert.families import GPT2, layout, our_parameters
-from model.convert.model_file import FormatError, ModelFile, explain, require, text_of
+from model.convert.families import GPT2, our_parameters
+from model.convert.model_file import (FormatError, ModelFile, Stored, explain, require,
+                                      text_of)
 from model.convert.tokens import TokenTokenizer
 from model.config import TransformerConfig
 
 SETTINGS = {"n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size", "dropout"}
+FAMILY = GPT2._replace(conv1d=False)
 COMPILED = "_orig_mod."         # before each name, where torch.compile made the model
 TOKENS, HEAD, MASK = "transformer.wte.weight", "lm_head.weight", ".attn.bias"
 END = "<|endoftext|>"           # of GPT-2's tokenizer
@@ -52,9 +55,9 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     """
     path = pathlib.Path(path)
     torch = require("torch", "interop", f"{path} is a file of PyTorch")
-    explained = (f"{path} is not a checkpoint of nanoGPT that can be read",
-                 "use another, or train and save it again there", Exception)
-    with explain(*explained):
+    explained = partial(explain, f"{path} is not a checkpoint of nanoGPT that can be read",
+                        "use another, or train and save it again there", Exception)
+    with explained():
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():        # PyTorch compares no checksums
                 raise FormatError(f"its member {shown(damaged)} is damaged")
@@ -65,9 +68,9 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
             raise FormatError(f"it is damaged, or wants {shown(wanted[0])}, and not tensors and "
                               "plain data alone") from error
         config, tensors = _model(content, path.stat().st_size, torch.Tensor)
-        weights = our_parameters(
-            "it", layout(config, GPT2.names, len(tensors)), tensors,
-            explain(*explained)(lambda name: tensors[name].detach().float().numpy()))
+        stored = {name: Stored(tensor.shape, explained()(partial(_numbers, tensor)))
+                  for name, tensor in tensors.items()}
+        weights = our_parameters("it", config, FAMILY, stored)
     notes = []
     if type(iterations := content.get("iter_num")) is int:
         notes.append(f"written after {number_of(iterations, 'iteration')}")
@@ -79,6 +82,10 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
         tokens = _tokens(path, tokenizer, config.vocab_size)
         notes.append(f"its tokens are those of {tokenizer}")
     return ModelFile("nanoGPT checkpoint", config, weights, tokens, notes)
+
+
+def _numbers(tensor):
+    return tensor.detach().float().numpy()
 
 
 def _model(content: object, size: int, kind: type) -> tuple[TransformerConfig, dict[str, Any]]:

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
@@ -17,27 +17,12 @@ from data.files import AnyPath, replacing
 from data.tokenizer import CharTokenizer
 from minigrad.packed import float32_of_bfloat16
 from minigrad.words import shown
-from model.convert.model_file import (FormatError, Lazy, ModelFile, check_shapes, explain,
+from model.convert.model_file import (FormatError, Lazy, ModelFile, Stored, check_shapes, explain,
                                       read_numbers, require, shapes_of)
 from model.convert.tokens import TokenTokenizer
 from model.config import TransformerConfig
 
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # BF16 is the upper half of an F32
-
-
-class Stored(NamedTuple):
-    """A tensor in a file."""
-    path: AnyPath
-    dtype: str
-    shape: tuple[int, ...]
-    start: int          # its first byte in the file
-
-    def read(self) -> np.ndarray:
-        """Return the numbers as float32."""
-        a = read_numbers(self.path, DTYPES[self.dtype], math.prod(self.shape), self.start)
-        if self.dtype == "BF16":
-            a = float32_of_bfloat16(a)
-        return a.astype(np.float32, copy=False).reshape(self.shape)
 
 
 def open_tensors(path: AnyPath, ignored: tuple[str, ...] = ()
@@ -61,9 +46,18 @@ def open_tensors(path: AnyPath, ignored: tuple[str, ...] = ()
         if entry["dtype"] not in DTYPES:
             raise FormatError(f"{path} has {shown(name)} of {entry['dtype']}, and only "
                               f"{', '.join(DTYPES)} can be read")
+        shape = tuple(entry["shape"])
         start = 8 + length + entry["data_offsets"][0]
-        stored[name] = Stored(path, entry["dtype"], tuple(entry["shape"]), start)
+        stored[name] = Stored(shape, partial(_numbers, path, entry["dtype"], shape, start))
     return stored, metadata
+
+
+def _numbers(path, dtype, shape, start):
+    """Return the numbers that begin at a byte as float32."""
+    a = read_numbers(path, DTYPES[dtype], math.prod(shape), start)
+    if dtype == "BF16":
+        a = float32_of_bfloat16(a)
+    return a.astype(np.float32, copy=False).reshape(shape)
 
 
 def _unique(pairs):
@@ -76,19 +70,20 @@ def _unique(pairs):
     return found
 
 
-def write_tensors(path: AnyPath, shapes: Mapping[str, tuple[int, ...]],
-                  arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> None:
-    """Write float32 arrays of these shapes, each made when it is written."""
-    header, end = {"__metadata__": metadata}, 0
-    for name, shape in shapes.items():
-        start, end = end, end + 4 * math.prod(shape)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+def write_tensors(path: AnyPath, tensors: Mapping[str, Stored], metadata: dict[str, str]) -> None:
+    """Write float32 tensors, each made when it is written."""
+    header = {"__metadata__": metadata}
+    end = 0
+    for name, tensor in tensors.items():
+        start = end
+        end += 4 * math.prod(tensor.shape)
+        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [start, end]}
     header = json.dumps(header).encode()
     header += b" " * (-len(header) % 8)         # so that numbers start at a multiple of their size
     with replacing(path) as file:
         file.write(len(header).to_bytes(8, "little") + header)
-        for name in shapes:
-            file.write(np.ascontiguousarray(arrays[name], "<f4").data)
+        for tensor in tensors.values():
+            file.write(np.ascontiguousarray(tensor.read(), "<f4").data)
 
 
 def read(path: AnyPath) -> ModelFile:
@@ -119,4 +114,6 @@ def write(path: AnyPath, model: ModelFile) -> None:
         metadata["vocabulary"] = json.dumps(tokenizer.vocabulary)
     else:
         metadata |= {"tokenizer": tokenizer.json, "end": json.dumps(tokenizer.end)}
-    write_tensors(path, shapes_of(model.config), model.weights, metadata)
+    tensors = {name: Stored(shape, partial(model.weights.__getitem__, name))
+               for name, shape in shapes_of(model.config).items()}
+    write_tensors(path, tensors, metadata)

@@ -10,25 +10,23 @@ gpt2, token 11 would end it.)
 
 Source: constants.py of gguf 0.19 for keys and types; llama-vocab.cpp of llama.cpp for tokenizers.
 """
+import contextlib
 import json
 import math
-from collections import ChainMap
 from dataclasses import asdict
 from functools import partial
-from types import ModuleType
-from typing import NamedTuple
 
 import numpy as np
 
 from data.files import AnyPath
 from data.tokenizer import CharTokenizer
-from minigrad.words import any_of
+from minigrad.words import any_of, number_of
 from model.convert import families
-from model.convert.gguf import (CHARACTERS, CONTROL, HF_JSON, KEYS, LISTS, NAMES, NOTE, SPLITS,
-                                TOKENS, USER_DEFINED, configuration, read)
+from model.convert.gguf import (CHARACTERS, CONTROL, FAMILIES, HF_JSON, NOTE, SPLITS, TOKENS,
+                                USER_DEFINED, configuration, read)
 from model.convert.model_file import FormatError, Lazy, ModelFile, require
 
-__all__ = ["KINDS", "planned", "read", "write"]
+__all__ = ["KINDS", "read", "write"]
 
 KINDS = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
 NORMAL, UNUSED = 1, 5           # gguf.TokenType
@@ -36,153 +34,111 @@ NORMAL, UNUSED = 1, 5           # gguf.TokenType
 NO_MERGE = "ÿ ÿ"
 
 
-class Plan(NamedTuple):
-    """How a model is stored."""
-    model: ModelFile                            # with the weights that the file will hold
-    kind: str
-    library: ModuleType
-    family: families.Family
-    stored: dict[str, list[families.Piece]]     # our parameters -> tensors
-    kinds: dict[str, int]                       # names of tensors -> gguf.GGMLQuantizationType
-    brought: dict[str, dict]                    # what a GGUF file said of the model
+def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> ModelFile:
+    """Write a model as a GGUF file; return it as the file holds it, and a note.
 
-    @property
-    def kept(self) -> int:
-        """The number of tensors that have the kind that they had in a GGUF file."""
-        before = self.brought.get("tensors", {})
-        return sum(before.get(name) == of for name, of in self.kinds.items())
-
-
-def planned(model: ModelFile, kind: str) -> Plan:
-    """Return how to store a model.  A tensor whose numbers the kind that it had in a GGUF file
-    still holds exactly goes out in that kind; all other matrices are of the kind that is given.
+    A tensor whose numbers the kind that it had in a GGUF file still holds exactly goes out in that
+    kind; all other matrices are of the kind that is given, or else f16.
 
     Raises
     ------
-    FormatError : llama.cpp computes no such model.
+    FormatError : llama.cpp computes no such model, or has no such tokenizer.
     MissingLibrary : gguf is not installed.
     """
     library = require("gguf", "gguf", "GGUF files are written by it")
-    family = families.family_of(model.config, llama_cpp=True)
-    whole = families.complete(model.config, family)
-    stored = families.layout(whole, NAMES[family.model_type])
-    tensors = _tensors(model, family, stored)
-    brought = getattr(model.tokenizer, "metadata", {})
-    before = brought.get("tensors", {})
-    kinds = {name: _kind(library, name, tensors[name], kind, before.get(name))
-             for name in before | tensors.data if name in tensors.data}
-
-    def rounded(name):
-        a = np.array(model.weights[name])
-        for piece in stored[name]:
-            a[piece.rows] = _through(library, a[piece.rows], kinds[piece.name])
-        return a
-    weights = Lazy({name: partial(rounded, name) for name in model.weights})
-    return Plan(model._replace(weights=weights), kind, library, family, stored, kinds, brought)
-
-
-def write(path: AnyPath, model: ModelFile, plan: Plan) -> None:
-    """Write the model of a plan as a GGUF file.
-
-    Raises
-    ------
-    FormatError : llama.cpp has no such tokenizer.
-    """
-    library = plan.library
-    shapes = families.their_shapes(plan.stored)
-    tensors = _tensors(model, plan.family, plan.stored)
-    writer = library.GGUFWriter(path, plan.family.model_type)
+    family = families.family_of(model.config, FAMILIES)
+    tensors = families.their_tensors(model.config, model.weights, family)
+    before = getattr(model.tokenizer, "metadata", {}).get("tensors", {})
+    kinds = {name: _kind(library, name, tensors[name], kind or "f16", before.get(name))
+             for name in before | tensors if name in tensors}
+    of_kinds = {}       # what is said of them, if they are not those of before
+    if kinds != before:
+        of_kinds = {"general.file_type": int(library.LlamaFileType[KINDS[kind or "f16"]]),
+                    "general.quantization_version": library.GGML_QUANT_VERSION}
+    writer = library.GGUFWriter(path, family.name)
     try:
         del writer.kv_data[0]["general.architecture"]       # it has its place among the others
-        for key, (value, *types) in _metadata(plan).items():
+        for key, (value, *types) in _metadata(library, model, family, tensors, of_kinds).items():
             writer.add_key_value(key, value, *types)
             if key == "general.alignment":
                 writer.data_alignment = value
-        for name, of in plan.kinds.items():
-            in_bytes = library.quant_shape_to_byte_shape(shapes[name], of)
+        for name, of in kinds.items():
+            in_bytes = library.quant_shape_to_byte_shape(tensors[name].shape, of)
             writer.add_tensor_info(name, in_bytes, np.dtype(np.uint8), math.prod(in_bytes), of)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for name, of in plan.kinds.items():
-            numbers = library.quantize(np.ascontiguousarray(tensors[name]), of)
+        for name, of in kinds.items():
+            numbers = library.quantize(np.ascontiguousarray(tensors[name].read()), of)
             writer.write_tensor_data(np.ascontiguousarray(numbers).view(np.uint8))
     finally:
         writer.close()
+    kept = sum(before.get(name) == of for name, of in kinds.items())
+    notes = [f"kept        {kept:,} of {number_of(len(kinds), 'tensor')} in the kind that they "
+             f"had, which holds their numbers exactly; --as {kind} is for the others"]
+    return model._replace(weights=_rounded(library, model, family, kinds),
+                          notes=notes if kind and kept else [])
 
 
-def _tensors(model, family, stored):
-    """Return the tensors of a model, with those that it lacks as numbers that change nothing."""
-    neutral = families.neutral_weights(model.config, family)
-    return families.their_tensors(ChainMap(neutral, model.weights), stored)
-
-
-def _kind(library, name, a, kind, before):
+def _kind(library, name, tensor, kind, before):
     """Return how a tensor is stored: as before, if that holds its numbers; else blocks divide a row
     evenly, and vectors are not rounded."""
     kinds = library.GGMLQuantizationType
-    if before is not None and _holds(library, a, kinds(before)):
-        return kinds(before)
-    if a.ndim == 1 or name.startswith("position"):
+    if before is not None:
+        a = tensor.read()
+        # The library cannot make blocks of each kind.
+        with contextlib.suppress(NotImplementedError, ValueError):
+            if (_through(library, a, before) == a).all():
+                return kinds(before)
+    if len(tensor.shape) == 1 or name.startswith("position"):
         return kinds.F32
-    if kind == "q8_0" and a.shape[-1] % 32:
+    if kind == "q8_0" and tensor.shape[-1] % 32:
         return kinds.F16
     return kinds[kind.upper()]
 
 
 def _through(library, a, kind):
     """Return the float32 numbers that are left of a tensor that is stored as a kind."""
+    kind = library.GGMLQuantizationType(kind)
     numbers = library.quantize(np.ascontiguousarray(a), kind)
     return library.dequantize(numbers, kind).reshape(a.shape)
 
 
-def _holds(library, a, kind):
-    """Whether a kind stores these numbers exactly.  The library cannot make blocks of each kind."""
-    try:
-        return bool((_through(library, a, kind) == a).all())
-    except (NotImplementedError, ValueError):
-        return False
+def _rounded(library, model, family, kinds):
+    """Return the weights that are left of a model whose tensors are stored as these kinds."""
+    stored = families.layout(families.complete(model.config, family), family)
+
+    def make(name):
+        a = np.array(model.weights[name])
+        for piece in stored[name]:
+            a[piece.rows] = _through(library, a[piece.rows], kinds[piece.name])
+        return a
+    return Lazy({name: partial(make, name) for name in model.weights})
 
 
-def _metadata(plan):
+def _metadata(library, model, family, tensors, of_kinds):
     """Return the metadata in order: key -> (value, its type, the type of its elements)."""
-    config, architecture = plan.model.config, plan.family.model_type
-    whole = families.complete(config, plan.family)
-    sizes = {key: getattr(whole, option) for key, option in KEYS[architecture].items()}
-    sizes["vocab_size"] = whole.vocab_size
-    if whole.position == "rotary":
-        sizes["rope.dimension_count"] = whole.d_head
-    sizes = {f"{architecture}.{key}": value for key, value in sizes.items()}
-    of_kinds = {"general.file_type": int(plan.library.LlamaFileType[KINDS[plan.kind]]),
-                "general.quantization_version": plan.library.GGML_QUANT_VERSION}
-    tokens = _tokens(plan.model.tokenizer)
-    brought = plan.brought.get("keys", {})
+    config = model.config
+    brought = getattr(model.tokenizer, "metadata", {}).get("keys", {})
     theirs = {key: value for key, (value, _) in brought.items()}
-    length = f"{architecture}.context_length"
-    if whole.position == "rotary":      # a shorter block in fine-tuning takes no position away
-        sizes[length] = max(whole.block_size, theirs.get(length, 0))
-    if same := theirs.get("general.architecture") == architecture:
-        anew = sizes | {key: tokens[key] for key in LISTS}
-        if plan.kinds != plan.brought["tensors"]:
-            anew |= of_kinds
-        found = {key: anew.get(key, value) for key, value in theirs.items()}
-    else:
-        found = {"general.architecture": architecture} | sizes | of_kinds | tokens | theirs
-    shapes = families.their_shapes(plan.stored)
+    sizes = {f"{family.name}.{key}": value
+             for key, value in families.settings(config, family).items()}
+    length = f"{family.name}.context_length"
+    if config.position == "rotary":     # a shorter block in fine-tuning takes no position away
+        sizes[length] = max(config.block_size, theirs.get(length, 0))
+    tokens = _tokens(model.tokenizer)
+    same = theirs.get("general.architecture") == family.name
+    found = {} if same else {"general.architecture": family.name} | sizes | of_kinds | tokens
+    anew = sizes | of_kinds
+    found = {key: tokens[key] if value is None else anew.get(key, value)
+             for key, value in (found | theirs).items()}
     # Without, what came is of another file, such as the chat template of a folder of Hugging Face.
-    if not same or NOTE in theirs or (architecture, config) != configuration(
-            found, {name: np.broadcast_to(0, shape) for name, shape in shapes.items()}):
+    if not same or NOTE in theirs or config != configuration(found, tensors)[0]:
         found[NOTE] = json.dumps(asdict(config))
-    types = plan.library.GGUFValueType
-    return {key: (value, *(map(types, brought[key][1]) if key in brought else _types(types, value)))
+    types = library.GGUFValueType
+    return {key: (value, *map(types, brought[key][1])) if key in brought else
+            (value, types.UINT32 if type(value) is int else types.get_type(value))
             for key, value in found.items()}
-
-
-def _types(types, value):
-    """Return the type of a value, and that of its elements."""
-    if isinstance(value, list):
-        return types.ARRAY, types.get_type(value[0])
-    return (types.UINT32 if type(value) is int else types.get_type(value),)
 
 
 def _tokens(tokenizer):

@@ -30,6 +30,11 @@ def with_metadata(json_text: str, metadata: dict[str, object]) -> str:
     return json.dumps(json.loads(json_text) | {METADATA: metadata})
 
 
+def end_of(stated: object, vocab_size: int) -> int | None:
+    """Return the id that ends a text, as a file states it; None if that is no id."""
+    return stated if type(stated) is int and 0 <= stated < vocab_size else None
+
+
 class TokenTokenizer(Tokenizer):
     """The tokens of a tokenizer.json.  A text always has the same ids: cutting, filling up
     and BPE-dropout are turned off.

@@ -115,10 +115,9 @@ def llama_cpp(path, threads):
     ValueError : llama.cpp has no such model.
     """
     from model.convert import checkpoint, to_gguf
-    plan = to_gguf.planned(checkpoint.read(path), "f16")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = os.path.join(folder, "model.gguf")
-        to_gguf.write(file, plan.model, plan)
+        to_gguf.write(file, checkpoint.read(path))
         return Remote("llama_cpp.LlamaCpp", dict(path=file, threads=threads))
 
 

@@ -67,7 +67,7 @@ def configuration(rng, family):
         eps, base = 10 ** rng.uniform(-6, -1), 10 ** rng.uniform(1, 5)
         config = replace(random_config(rng), vocab_size=V, norm_eps=eps, rotary_base=base)
         with contextlib.suppress(FormatError):
-            if families.family_of(config).model_type == family:
+            if families.family_of(config).name == family:
                 return config
 
 
@@ -99,7 +99,7 @@ def test_their_model_has_the_same_logits_here_and_goes_back_to_the_bit(tmp_path,
     family = families.family_of(config)
     said = families.settings(config, family) | {"bos_token_id": None, "eos_token_id": None}
     theirs = AutoModelForCausalLM.from_config(
-        transformers.AutoConfig.for_model(family.model_type, **said)).eval()
+        transformers.AutoConfig.for_model(family.name, **said)).eval()
     with torch.no_grad():
         for p in theirs.parameters():
             p[...] = torch.tensor((p.ndim == 1) + 0.25 * rng.standard_normal(p.shape))

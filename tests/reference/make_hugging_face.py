@@ -26,7 +26,7 @@ from transformers.models.llama import modeling_llama
 
 from model import TransformerConfig
 from model.convert import families
-from model.convert.model_file import shapes_of
+from tests.kit import stored as tensors
 from tests.reference.make_reference import one_pass, write
 
 SIZE = dict(vocab_size=7, block_size=6)
@@ -87,19 +87,13 @@ def model_of(model_type, options, std, gain, dtype, rng):
 
 def ours(config, theirs):
     """Return the arrays as minigrad names and lays them out."""
-    family = families.family_of(config)
-    found = {name: np.empty(shape) for name, shape in shapes_of(config).items()}
-    for name, pieces in families.layout(config, family.names, **family.storage).items():
-        for piece in pieces:
-            a = theirs[piece.name]
-            found[name][piece.rows] = a.T if piece.transposed else a
-    return found
+    return dict(families.our_parameters("", config, families.family_of(config), tensors(theirs)))
 
 
 def computed(config, rng):
     """Return what a model computes of one random batch."""
     family = families.family_of(config)
-    model = model_of(family.model_type, families.settings(config, family), STD, None,
+    model = model_of(family.name, families.settings(config, family), STD, None,
                      torch.float64, rng)
     batch = rng.integers(config.vocab_size, size=(2, BATCH, TIME))
     return one_pass(config, model, lambda ids: model(ids).logits, batch, partial(ours, config))

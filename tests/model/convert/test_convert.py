@@ -17,7 +17,7 @@ from model.convert import checkpoint, hugging_face, safetensors
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
-from tests.kit import memory, refused
+from tests.kit import memory, refused, stored
 from tests.token_files import byte_level
 
 NANOGPT = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt" / "ckpt.pt"
@@ -219,11 +219,10 @@ def test_what_comes_back_changed_is_not_kept(
 @pytest.mark.needs("convert")
 def test_weights_that_are_no_numbers_are_refused_under_the_name_of_their_model(here, capsys):
     main(["out", "hf"])
-    stored, _ = safetensors.open_tensors("hf/model.safetensors")
-    tensors = {name: tensor.read() for name, tensor in stored.items()}
-    tensors["transformer.ln_f.weight"][0] = np.nan
-    safetensors.write_tensors("hf/model.safetensors", {n: a.shape for n, a in tensors.items()},
-                              tensors, {})
+    tensors, _ = safetensors.open_tensors("hf/model.safetensors")
+    tensors |= stored({"transformer.ln_f.weight": np.full(4, np.nan, np.float32)})
+    safetensors.write_tensors("hf/bad.safetensors", tensors, {})
+    os.replace("hf/bad.safetensors", "hf/model.safetensors")
     capsys.readouterr()
     assert "hf cannot become a checkpoint: model/norm.weight holds nan or inf; " in refusal(
         capsys, "hf", "bad")

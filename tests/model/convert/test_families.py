@@ -10,10 +10,10 @@ import pytest
 from model import Transformer, TransformerConfig
 from model.command import Parser
 from model.convert import families
-from model.convert.families import FormatError
-from model.convert.model_file import shapes_of
+from model.convert.hugging_face import configuration
+from model.convert.model_file import FormatError, shapes_of
 from model.settings import Settings
-from tests.kit import ROOT, WiderConfig, arrays, model_of, refusal
+from tests.kit import ROOT, WiderConfig, arrays, model_of, refusal, stored
 
 REFERENCE = arrays(ROOT / "tests" / "reference" / "hugging_face.npz")
 NAMES = sorted({name.partition("/")[0] for name in REFERENCE if "/" in name})
@@ -32,10 +32,9 @@ def theirs(name):
 
 
 def ours(said, tensors):
-    """Our configuration and parameters of it, and the layout."""
-    config, family = families.configuration("config.json", said)
-    stored = families.layout(config, family.names, **family.storage)
-    return config, families.our_parameters("", stored, tensors, tensors.__getitem__), stored
+    """Our configuration and parameters of it, and the class."""
+    config, family = configuration("config.json", said)
+    return config, families.our_parameters("", config, family, stored(tensors)), family
 
 
 def difference(name):
@@ -49,42 +48,37 @@ def difference(name):
 def test_logits_are_those_of_transformers_and_tensors_come_back_to_the_bit(name):
     assert difference(name) < 1e-6
     said, tensors, *_ = theirs(name)
-    _, weights, stored = ours(said, tensors)
-    back = families.their_tensors(weights, stored)
+    back = families.their_tensors(*ours(said, tensors))
     assert back.keys() == tensors.keys()
-    assert all(back[key].tobytes() == a.tobytes() for key, a in tensors.items())
+    assert all(back[key].read().tobytes() == a.tobytes() for key, a in tensors.items())
 
 
 def changed(change):
     """A mistaken `layout`, by a change of each parameter's pieces."""
     real = families.layout
-    return lambda *args, **storage: {name: change(pieces)
-                                     for name, pieces in real(*args, **storage).items()}
+    return lambda *args: {name: change(pieces) for name, pieces in real(*args).items()}
 
 
-def swapped(pieces):
+def keys_first(pieces):
     names = [piece.name for piece in pieces]
     return [piece._replace(name=name) for piece, name in zip(pieces, names[1::-1] + names[2:])]
 
 
-def reversed_halves(rows, D, real=families.halves):
-    return rows[np.argsort(real(np.arange(len(rows)), D))]
+def other_way(a, m, n, real=families.swapped):
+    return real(a, n, m)
 
 
 def without(option, real=families.configuration):
     """A mistaken `configuration`, which gives an option its default."""
-    def mistaken(*args):
-        config, family = real(*args)
-        return replace(config, **{option: getattr(TransformerConfig, option)}), family
-    return mistaken
+    return lambda *args: replace(real(*args), **{option: getattr(TransformerConfig, option)})
 
 
 MISTAKES = {
-    "pairs that stay neighbours": ("llama", "halves", lambda rows, D: rows),
-    "pairs that are reordered the wrong way": ("arcee", "halves", reversed_halves),
+    "pairs that stay neighbours": ("llama", "swapped", lambda a, *sizes: a),
+    "pairs that are reordered the wrong way": ("arcee", "swapped", other_way),
     "weights that are not transposed": ("gpt2", "layout", changed(lambda pieces: [
         p._replace(transposed=p.transposed and p.shape[0] != p.shape[1]) for p in pieces])),
-    "keys before queries": ("arcee", "layout", changed(swapped)),
+    "keys before queries": ("arcee", "layout", changed(keys_first)),
     "an epsilon that is lost": ("gpt2", "configuration", without("norm_eps")),
     "a rotary base that is lost": ("llama", "configuration", without("rotary_base"))}
 
@@ -101,14 +95,15 @@ def test_a_mistake_in_the_conversion_is_seen_in_the_logits(monkeypatch, name, fu
     ({"position": "rotary", "norm": "rms_gain", "bias": True}, "arcee"),
     (ROTARY | {"activation": "swiglu", "n_kv_head": 1}, "llama")])
 def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family):
-    config, ids, family = TransformerConfig(**SIZES, **options), np.arange(9), families.FAMILIES[
-        family]
+    config = TransformerConfig(**SIZES, **options)
+    ids = np.arange(9)
+    family = families.FAMILIES[family]
     assert families.family_of(config) is family
     model, whole = Transformer(config), Transformer(families.complete(config, family))
     whole.load_state_dict(model.state_dict() | families.neutral_weights(config, family))
     assert np.array_equal(whole(ids).data, model(ids).data)
-    said = families.settings(config, family) | {"model_type": family.model_type}
-    back, found = families.configuration("config.json", json.loads(json.dumps(said)))
+    said = families.settings(config, family) | {"model_type": family.name}
+    back, found = configuration("config.json", json.loads(json.dumps(said)))
     assert found is family
     assert shapes_of(back) == shapes_of(whole.config)
     assert families.settings(back, family) == families.settings(config, family)
@@ -116,12 +111,11 @@ def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family)
 
 @pytest.mark.parametrize("options, says", [
     ({"ngrams": 3, "qk_norm": True}, "has no ngrams 3 or qk_norm True; train a model with "),
-    ({"position": "sinusoidal", "norm": "rms"}, "ArceeForCausalLM, the nearest class of Hugging "
-                                                "Face, has no position sinusoidal; "),
+    ({"position": "sinusoidal", "norm": "rms"}, "arcee, the nearest architecture, has no "
+                                                "position sinusoidal; "),
     ({"position": "sinusoidal", "activation": "swiglu", "n_kv_head": 2},
-     "GPT2LMHeadModel, the nearest class of Hugging Face, has no position sinusoidal, n_kv_head 2 "
-     "or activation swiglu; train a model with --position learned --n_kv_head 4 --activation "
-     "gelu_tanh, or"),
+     "gpt2, the nearest architecture, has no position sinusoidal, n_kv_head 2 or activation "
+     "swiglu; train a model with --position learned --n_kv_head 4 --activation gelu_tanh, or"),
     ({"position": "rotary"}, "has no norm layer; train a model with --norm rms")])
 def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(options, says):
     said = refusal(FormatError, families.family_of, TransformerConfig(**SIZES, **options))
@@ -156,15 +150,15 @@ LONG = "x\n" * 5_000
 @pytest.mark.parametrize("said, says", [
     (llama(model_type="mamba"), "has model_type = mamba, and only gpt2, llama or arcee"),
     ({"model_type": ["gpt2"]}, "has model_type = ['gpt2'], and only"),
-    (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "of rope_scaling = llama3"),
-    (llama(rope_scaling={"type": "linear"}), "type of rope_scaling = linear"),
+    (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rope_scaling.rope_type = llama3"),
+    (llama(rope_scaling={"type": "linear"}), "rope_scaling.type = linear"),
     (llama(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
-     "partial_rotary_factor of rope_parameters = 0.5"),
+     "rope_parameters.partial_rotary_factor = 0.5"),
     (llama(rope_parameters=[1]), "rope_parameters = [1], and only null"),
     (llama(rope_scaling={"rope_type": "default"}, rope_parameters={"rope_type": "llama3"}),
-     "rope_type of rope_parameters = llama3, and only default"),
-    (llama(rope_theta=500.0), "rope_theta of rope_parameters = 10000.0, and only 500.0 can"),
-    (llama(rope_theta=None, rope_scaling={"rope_theta": 9.0}), "rope_theta of rope_scaling = 9.0"),
+     "rope_parameters.rope_type = llama3, and only default"),
+    (llama(rope_theta=500.0), "rope_parameters.rope_theta = 10000.0, and only 500.0"),
+    (llama(rope_theta=None, rope_scaling={"rope_theta": 9.0}), "rope_scaling.rope_theta = 9.0"),
     (llama(architectures=["MistralForCausalLM"]),
      "architectures = ['MistralForCausalLM'], and only LlamaForCausalLM of its model_type"),
     (gpt2(architectures=["LlamaForCausalLM"]), "['LlamaForCausalLM'], and only GPT2LM"),
@@ -187,7 +181,7 @@ LONG = "x\n" * 5_000
     (gpt2(scale_attn_weights=LONG), "weights = x"), (gpt2(head_dim=LONG), "head_dim")],
     ids=lambda value: str(value)[:30])
 def test_a_setting_that_is_not_computed_here_is_refused_by_name_in_a_short_line(said, says):
-    message = refusal(FormatError, families.configuration, "x/config.json", said)
+    message = refusal(FormatError, configuration, "x/config.json", said)
     assert message.startswith("x/config.json ") and says in message and len(message) < 400
 
 
@@ -195,27 +189,27 @@ def test_configuration_takes_settings_that_say_the_same_twice_or_nothing():
     for said in (llama(rope_theta=10_000, rope_scaling={"type": "default", "rope_theta": 1e4}),
                  llama(rope_theta=None, rope_scaling=None, architectures=["LlamaModel"]),
                  llama(rope_theta=10_000, rope_parameters={"rope_theta": None}, head_dim=None)):
-        config, _ = families.configuration("config.json", said)
+        config, _ = configuration("config.json", said)
         assert config == replace(LLAMA, attention_bias=False, mlp_bias=False)
     for said in (gpt2(n_ctx=9, architectures=["GPT2Model"]), gpt2(n_ctx=None, architectures=[])):
-        assert families.configuration("config.json", said)[0].block_size == 9
+        assert configuration("config.json", said)[0].block_size == 9
 
 
 def test_settings_that_are_missing_are_what_transformers_takes_them_for():
-    config, _ = families.configuration("config.json", {
+    config, _ = configuration("config.json", {
         "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 3,
         "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 4,
         "sliding_window": None, "use_cache": True, "_attn_implementation_autoset": True})
     assert (config.kv_heads, config.norm_eps, config.tied, config.rotary_base) == (2, 1e-6, False,
                                                                                    10_000)
     assert config.attention_bias is config.mlp_bias is False and config.activation == "swiglu"
-    config, _ = families.configuration("config.json", {
+    config, _ = configuration("config.json", {
         "model_type": "gpt2", "vocab_size": 5, "n_embd": 8, "n_layer": 1, "n_head": 2,
         "n_positions": 4, "_num_labels": 1})
     whole = config.resolved()
     assert (whole.n_inner, whole.norm_eps, whole.tied, whole.activation, whole.bias) == (
         32, 1e-5, True, "gelu_tanh", True)
-    config, _ = families.configuration("", gpt2(activation_function="gelu_pytorch_tanh"))
+    config, _ = configuration("", gpt2(activation_function="gelu_pytorch_tanh"))
     assert config.activation == "gelu_tanh"
     assert families.ARCEE.defaults == families.LLAMA.defaults | {"rms_norm_eps": 1e-5,
                                                                  "hidden_act": "relu2"}

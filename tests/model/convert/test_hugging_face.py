@@ -11,7 +11,7 @@ from model.convert import hugging_face, safetensors
 from model.convert.hugging_face import characters, of_characters
 from model.convert.model_file import FormatError, ModelFile
 from model.convert.tokens import TokenTokenizer
-from tests.kit import model_of, refusal, same, written
+from tests.kit import model_of, refusal, same, stored, written
 from tests.token_files import END, byte_level
 
 pytestmark = pytest.mark.needs("convert")
@@ -54,8 +54,7 @@ def tensors_of(folder):
 
 def change_tensors(folder, changed, name="model.safetensors"):
     tensors = {name: a for name, a in (tensors_of(folder) | changed).items() if a is not None}
-    safetensors.write_tensors(folder / name, {name: a.shape for name, a in tensors.items()},
-                              tensors, {"format": "pt"})
+    safetensors.write_tensors(folder / name, stored(tensors), {"format": "pt"})
 
 
 def refused(folder):

@@ -4,6 +4,7 @@ import pickle
 import re
 import shutil
 import sys
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from data.tokenizer import MissingLibrary
 from model import TransformerConfig
 from model.convert import nanogpt
-from model.convert.families import GPT2, layout, their_shapes
+from model.convert.families import layout
 from model.convert.model_file import FormatError
 from tests.kit import ROOT, arrays, model_of, refusal, written
 from tests.token_files import byte_level
@@ -91,8 +92,8 @@ def saved(path, arguments={}, names={}, keys={}, whole=None, shared=0, **built):
     import torch
     draw, numbers = np.random.default_rng(0), torch.zeros(shared)
     tensors = {}
-    for name, shape in their_shapes(layout(TransformerConfig(**ARGUMENTS | built),
-                                           GPT2.names)).items():
+    pieces = chain(*layout(TransformerConfig(**ARGUMENTS | built), nanogpt.FAMILY).values())
+    for name, shape, *_ in pieces:
         new = torch.from_numpy(draw.standard_normal(shape, np.float32))
         tensors[name] = numbers[:new.numel()].reshape(shape) if shared else new
     tensors = {WTE: tensors[WTE], HEAD: tensors[WTE]} | tensors | names

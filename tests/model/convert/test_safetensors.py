@@ -38,7 +38,7 @@ def test_what_is_written_comes_back_to_the_bit_here_and_in_the_library(path):
     assert theirs.keys() == found.weights.keys()
     for name, a in found.weights.items():
         assert back.weights[name].tobytes() == theirs[name].tobytes() == a.tobytes()
-    assert all(tensor.start % 4 == 0 for tensor in safetensors.open_tensors(path)[0].values())
+    assert int.from_bytes(path.read_bytes()[:8], "little") % 4 == 0      # where numbers start
 
 
 def test_numbers_of_16_bits_are_read_as_those_of_32_that_they_are(path):
