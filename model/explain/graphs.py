@@ -1,12 +1,14 @@
 """Three recorded graphs to learn from: a neuron, attention between two words, one block."""
 import dataclasses
 import math
+import pathlib
 
 import numpy as np
 
 import minigrad as mg
 from minigrad import Recorder, Tensor, compiled
 from model.attention import attention, causal_mask
+from model.checkpoint import load_checkpoint
 from model.transformer import Transformer, TransformerConfig
 
 BATCH = 12          # sequences, as in training, so that the same kernels run
@@ -66,3 +68,12 @@ def one_block(config: TransformerConfig = TransformerConfig(vocab_size=62)) -> R
 
 
 GRAPHS = {"expression": neuron, "attention": two_words, "block": one_block}
+
+
+def recorded(of: str, out_dir: str) -> Recorder:
+    """Return one of GRAPHS; that of a block has the shapes of the model in a folder, if there is
+    one."""
+    checkpoint = pathlib.Path(out_dir) / "ckpt.npz"
+    if of == "block" and checkpoint.exists():
+        return one_block(load_checkpoint(checkpoint).model.config)
+    return GRAPHS[of]()

@@ -18,10 +18,10 @@ import sys
 from typing import BinaryIO
 
 from data.files import replacing
-from minigrad import Recorder, compiled
+from minigrad import compiled
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.command import Parser, announced_if_slow, answering, flag, text_or_file
-from model.explain.graphs import GRAPHS
+from model.explain.graphs import GRAPHS, recorded
 from model.generation import generate
 from model.look import crossed
 from model.look.page import gather, html
@@ -86,26 +86,18 @@ def write(s: Settings) -> None:
 
 
 def show_graph(s: Settings) -> None:
-    """Print or draw a graph; that of a block has the shapes of the run's model, if there is one."""
+    """Print or draw a graph."""
     if s.of not in GRAPHS:
         raise ValueError(f"there is a graph of {', '.join(GRAPHS)}, not of {s.of!r}")
     if s.graph and not s.graph.lower().endswith(".svg"):
         raise ValueError(f"a graph is drawn as SVG: give a file that ends in .svg, not {s.graph!r}")
     title, _, more = (inspect.getdoc(GRAPHS[s.of]) or s.of).partition("\n\n")
     if not s.graph:
-        print(title, more, recorded(s).text(), sep="\n\n")
+        print(title, more, recorded(s.of, s.out_dir).text(), sep="\n\n")
         return
     with opened(s.graph) as file:
-        file.write(recorded(s).svg(title).encode("utf-8"))
+        file.write(recorded(s.of, s.out_dir).svg(title).encode("utf-8"))
     print(f"drawn in {s.graph}; a browser shows it")
-
-
-def recorded(s: Settings) -> Recorder:
-    """Return the recorded graph."""
-    checkpoint = pathlib.Path(s.out_dir) / "ckpt.npz"
-    if s.of == "block" and checkpoint.exists():
-        return GRAPHS[s.of](load_checkpoint(checkpoint).model.config)
-    return GRAPHS[s.of]()
 
 
 def opened(path: str | os.PathLike) -> contextlib.AbstractContextManager[BinaryIO]:

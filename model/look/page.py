@@ -97,9 +97,11 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         "live": reason is None, "reason": reason, "unit": unit, "text": text,
         "config": {"kv_heads": config.kv_heads, "d_head": config.d_head, **vars(config)},
         "about_words": f"{about(checkpoint, out_dir)}  {source}",
-        "about": settings(config),
-        "rules": [{"does": _in_units(does.format("its favourite character", back="N back"), unit),
-                   "when": _in_units(when, unit)} for _, does, _, when in heads.RULES],
+        "about": [(field.name, str(value)) for field in dataclasses.fields(config)
+                  if (value := getattr(config, field.name)) != field.default],
+        "rules": [{"does": does.format("its favourite character", back="N back").replace(
+            "character", unit), "when": when.replace("character", unit)}
+                  for _, does, _, when in heads.RULES],
         "log": None if no_log else log, "no_log": no_log, "rates": _rates(checkpoint.training),
         **_yardsticks(model, text, some, known, unknown)}
     if reason is None:
@@ -153,23 +155,12 @@ def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> str:
     return f"{words}  It came from the folder {out_dir}."
 
 
-def settings(config: TransformerConfig) -> list[tuple[str, str]]:
-    """Return the settings of a model that are not the usual ones."""
-    return [(field.name, str(value)) for field in dataclasses.fields(config)
-            if (value := getattr(config, field.name)) != field.default]
-
-
 def _rates(training):
     """Return which optimizer's learning rate the log holds."""
     used = training.get("settings", {})
     if used.get("optimizer") != "muon" or not used.get("learning_rate"):
         return "of AdamW"
     return f"of AdamW; Muon's is {used['muon_lr'] / used['learning_rate']:g} times it"
-
-
-def _in_units(words, unit):
-    """Return words about characters as words about the ids of a model."""
-    return words.replace("character", unit)
 
 
 def shown(text: str) -> tuple[str, str]:
@@ -240,7 +231,7 @@ def _head_facts(head, vocabulary, unit):
     """Return the label of a head, and what it does."""
     favourite = f"‘{shown(vocabulary[head.favourite_id])[0]}’"
     back = f"{head.back} back" if head.back else "itself"
-    label, does = (_in_units(words, unit).format(favourite, back=back)
+    label, does = (words.replace("character", unit).format(favourite, back=back)
                    for words in heads.kind(head))
     return {"label": label, "does": does}
 

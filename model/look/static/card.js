@@ -12,12 +12,14 @@ function glyph(id) {
   make("span", { class: "unseen" }, named(id)));
 }
 
-/** Fill a list again, and put the focus on the button of the row where it was, or after it. */
+/** Fill a list again, and put the focus on the button of the row where it was, or after it; if none
+    is left, into the text. */
 function refill(list, fill) {
   const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
   list.replaceChildren();
   fill();
-  if (focused >= 0) (list.children[focused] ?? list.lastChild)?.querySelector("button").focus();
+  const next = list.children[focused] ?? list.lastChild;
+  if (focused >= 0) (next?.querySelector("button") ?? input).focus({ preventScroll: true });
 }
 
 function button(act, ...words) {
@@ -61,7 +63,7 @@ function showNext() {
     .replaceAll("\n", "⏎"), make("b", {}, after ? "?" : symbol(came)));
   byId("place").textContent = placeWords();
   const expected = row < 0 ? []
-    : source.expected(row, true, 8, isKnown(state.at) ? came : undefined);
+    : source.expected(row, 8, isKnown(state.at) ? came : undefined);
   fillBars("next", expected, came, null, edit && ((id) => source.probability(row, id)));
 }
 
@@ -74,7 +76,7 @@ function showCost() {
   const small = (said) => make("small", {}, said);
   const more = (said) => make("small", { class: "more" }, said);       // where there is room
   words.replaceChildren();
-  if (!count) return showChanges();
+  if (!count) return;
   if (!edit) {
     words.append(make("b", {}, nats(mean)), ` a ${unit}, `, more(`on ${counted(count, unit)}: as `
       + "unsure "), small(`as a choice among ${fixed(Math.exp(mean), 1)}`));
@@ -85,17 +87,15 @@ function showCost() {
     const each = worse / count;
     const times = fixed(Math.exp(Math.abs(each)), 2);
     words.append(make("b", {}, `${worse > 0 ? "+" : ""}${nats(worse, 2)}`),
-      more(` on ${counted(count, unit)}`),
-      small(`: each is ${times} times ${worse > 0 ? "less likely" : "likelier"}`),
+      more(` on ${counted(count, unit)}`), small(times === "1.00" ? ""
+        : `: each is ${times} times ${worse > 0 ? "less likely" : "likelier"}`),
       more(` (${nats(mean)})`));
   }
-  return showChanges();
 }
 
 /** What is changed, each to be set back. */
 function showChanges() {
   const { off, drag } = state, list = byId("changes");
-  const chosen = list.contains(document.activeElement);
   const chip = (words, act) => make("li", {}, button(() => { act(); say(`Set back: ${words}`); },
     `${words} `, make("span", { "aria-hidden": "true" }, "✕"),
     make("span", { class: "unseen" }, ", set it back")));
@@ -106,7 +106,6 @@ function showChanges() {
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${
       share(drag.weight)}${outside}`, () => update({ drag: null })));
   });
-  if (chosen && !list.children.length) input.focus({ preventScroll: true });
   byId("reset").disabled = !off.length && !drag;
 }
 

@@ -145,7 +145,7 @@ function placeWords() {
   const { at } = state, row = queryRow();
   if (!ids.length) return "";
   if (row < 0) return "Nothing comes before the first letter: it is not foreseen.";
-  const [[best, p]] = source.expected(row, true, 1);
+  const [[best, p]] = source.expected(row, 1);
   const foreseen = `Most likely: ${named(best)}, ${share(p)}`;
   if (at === ids.length) return `${foreseen}.`;
   const loss = source.loss(row + 1, true);

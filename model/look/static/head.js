@@ -1,7 +1,7 @@
 // ==== The chosen head: its map, what its row looks at, and a weight to drag
 
 const canvas = byId("map").querySelector("canvas"), picture = make("canvas");
-let plot;                       // where the map is drawn, in CSS pixels: left, side, cell, spelled
+let plot;                       // where the map is drawn, in CSS pixels: left, top, cell
 
 /** How much a row of the window looks at each key, and the one that it looks at: the chosen one, or
     the one that gets most. */
@@ -43,8 +43,8 @@ function drawMap(row, column) {
   const width = canvas.clientWidth, scale = devicePixelRatio || 1, T = seen.length || 1;
   if (!width) return;
   const spelled = live && (width - 22) / T >= 7.5, margin = spelled ? 18 : 30;
-  const side = width - margin - 4, cell = side / T, pen = canvas.getContext("2d");
-  plot = { left: margin, top: 4, side, cell, spelled };
+  const side = width - margin - 12, cell = side / T, pen = canvas.getContext("2d");
+  plot = { left: margin, top: 4, cell };
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round((side + margin + 8) * scale);
   canvas.style.height = `${side + margin + 8}px`;
@@ -78,9 +78,8 @@ function drawMap(row, column) {
 }
 
 canvas.addEventListener("click", (event) => {
-  const box = canvas.getBoundingClientRect();
-  const column = Math.floor((event.clientX - box.left - plot.left) / plot.cell);
-  const row = Math.floor((event.clientY - box.top - plot.top) / plot.cell);
+  const [column, row] = [event.offsetX - plot.left, event.offsetY - plot.top].map((x) =>
+    Math.floor(x / plot.cell));
   if (row < 0 || column < 0 || row >= seen.length || column >= seen.length) return;
   update({ at: start + row + 1, column: start + Math.min(row, column) });
 });

@@ -22,16 +22,11 @@ function saveSvg(name, title, width, height, shapes) {
 /** The chosen head: a square for each weight, with the characters along both sides, and a scale. */
 function saveMap() {
   const T = seen.length, side = CELL * T, { layer, head } = state, light = ramp(BLUE, false);
-  const weights = source.weights(layer, head, 0, T), shade = (x) => css(light[Math.round(
-    255 * Math.sqrt(x))]);
+  const shade = (x) => css(light[Math.round(255 * Math.sqrt(x))]);
+  const cells = (row, y) => [...source.weights(layer, head, row, 1)].map((x, column) =>
+    rect(CELL * column + 12, y, CELL, CELL, shade(x), x.toFixed(4)));
   const shapes = seen.flatMap((id, i) => [words(2, TOP + CELL * i + 8, symbol(id)),
-    words(CELL * i + 14, TOP + side + 9, symbol(id))]);
-  weights.forEach((x, i) => {
-    const [row, column] = [Math.floor(i / T), i % T];
-    if (column <= row) {
-      shapes.push(rect(CELL * column + 12, TOP + CELL * row, CELL, CELL, shade(x), x.toFixed(4)));
-    }
-  });
+    words(CELL * i + 14, TOP + side + 9, symbol(id)), ...cells(i, TOP + CELL * i)]);
   const below = TOP + side + 20, scale = [0, 0.05, 0.25, 0.5, 1].flatMap((x, i) => [
     make("circle", { cx: 18 + 60 * i, cy: below + 5, r: 5, fill: shade(x) }),
     words(28 + 60 * i, below + 8, `${100 * x} %`)]);

@@ -30,23 +30,21 @@ function large(view) {
   /** Mark a cell and its labels, and say it in words. */
   const point = (i) => {
     table.querySelectorAll(".marked").forEach((element) => element.classList.remove("marked"));
-    readout.textContent = i === undefined ? "" : told(i, 4);
-    for (const element of i === undefined ? [] : [cells[i], sides[rowOf(i)], tops[i % C]]) {
-      element.classList.add("marked");
-    }
+    readout.textContent = cells[i] ? told(i, 4) : "";
+    for (const label of [cells[i], sides[rowOf(i)], tops[i % C]]) label?.classList.add("marked");
   };
-  let entry = cells[view.cell ?? 0];              // where the keyboard enters
-  entry.tabIndex = 0;
-  point(view.cell);
+  /** Choose a cell, where the keyboard then enters. */
+  const choose = (i) => {
+    cells[view.cell ?? 0].tabIndex = -1;
+    cells[i ?? 0].tabIndex = 0;
+    view.cell = i;
+    point(i);
+  };
+  choose(view.cell);
   table.addEventListener("pointerover", ({ target }) =>
     point(target.ariaLabel ? cells.indexOf(target) : view.cell));
   table.addEventListener("pointerleave", () => point(view.cell));
-  table.addEventListener("focusin", ({ target }) => {
-    entry.tabIndex = -1;
-    entry = target;
-    entry.tabIndex = 0;
-    point(view.cell = cells.indexOf(entry));
-  });
+  table.addEventListener("focusin", ({ target }) => choose(cells.indexOf(target)));
   table.addEventListener("keydown", (event) => {
     const to = moved(event, rowOf(view.cell), view.cell % C);
     if (to) cells[C * bounded(to[0], 0, rows.length - 1) + bounded(to[1], 0, C - 1)].focus();

@@ -58,8 +58,8 @@ const computed = {
   /** -log p of what stands in a row of the window, or after its last; null if it is unknown. */
   loss: (row, changed) => lossAt(row, cacheOf(changed)),
   /** The likeliest ids after a row and their probabilities, and of `also` in any case. */
-  expected(row, changed, count, also) {
-    const p = softmax(Float64Array.from(cacheOf(changed).logitsOf(row)));
+  expected(row, count, also) {
+    const p = softmax(Float64Array.from(cacheOf(true).logitsOf(row)));
     return likeliest(p, count, also).map((id) => [id, p[id]]);
   },
   probability: (row, id) => softmax(Float64Array.from(plain.logitsOf(row)))[id],
@@ -111,7 +111,7 @@ const tabulated = {
   read: () => false,
   rows: () => seen.length,
   loss: (row) => row ? fact(row - 1).loss : null,
-  expected(row, changed, count, also) {
+  expected(row, count, also) {
     const { top, came } = fact(row), some = top.slice(0, count);
     const shown = also === undefined || some.some(([id]) => id === also) ? some
       : [...some.slice(0, -1), [also, came]];
@@ -173,6 +173,7 @@ function* show() {
   yield 1;                      // so that all this is seen
   yield* reading(seen.length);
   showCost();
+  showChanges();
   showSwitches();
   showHead();
   colourLetters();

@@ -21,10 +21,8 @@ function fillRun() {
     return;
   }
   fillLog(log);
-  intro.textContent = "The loss is the mean of −log p, where p is the probability that the model "
-    + "gave to what came: the training loss over what it learnt from, the validation loss over text "
-    + "that it never learnt from.  " + (facts.counted ? "The dotted lines are what n-grams reach, "
-    + "counted on the one and measured on the other." : NO_COUNTS);
+  intro.append(facts.counted ? "The dotted lines are what n-grams reach, counted on the one and "
+    + "measured on the other." : NO_COUNTS);
 }
 
 function fillLog(log) {

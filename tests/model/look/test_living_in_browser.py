@@ -324,7 +324,7 @@ def test_all_bars_of_a_chart_have_one_scale(page):
         tracks = of(page, f"$$('#{name} .track').map((x) => x.getBoundingClientRect())"
                           ".map(({left, width}) => `${left} ${width}`)")
         assert len(tracks) > 1 and len(set(tracks)) == 1, name
-    shares = of(page, "source.expected(queryRow(), true, 8, ids[state.at]).map(([, p]) => p)")
+    shares = of(page, "source.expected(queryRow(), 8, ids[state.at]).map(([, p]) => p)")
     widths = of(page, "$$('#next .fill').map((x) => parseFloat(x.style.width))")
     assert np.allclose(widths, 100 * np.array(shares), atol=1e-3)
 
@@ -548,7 +548,7 @@ def test_every_chart_is_saved_as_it_stands_but_light(page, tmp_path, run):
     assert {bar.get("fill") for bar in bars} == {"rgb(31, 95, 174)", "rgb(168, 72, 15)"}
     with mg.no_grad():
         p = np.sort(mg.softmax(run.model(ids)).data[-1])[::-1]
-    found = of(page, "source.expected(queryRow(), true, 8).map(([, p]) => p)")
+    found = of(page, "source.expected(queryRow(), 8).map(([, p]) => p)")
     assert np.allclose(found, p[:8], atol=1e-5)
 
 

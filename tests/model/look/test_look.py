@@ -72,7 +72,7 @@ def test_if_that_text_is_gone_the_model_writes_one_itself(trained, folder, monke
 @pytest.mark.parametrize("flags", ["-o {}.html", "--graph {}.svg", "--of block --graph {}.svg"])
 def test_what_cannot_be_written_is_refused_first(trained, capsys, folder, monkeypatch, flags):
     monkeypatch.setattr(look, "load_checkpoint", None)      # not to be called
-    monkeypatch.setattr(look, "GRAPHS", dict.fromkeys(look.GRAPHS))
+    monkeypatch.setattr(look, "recorded", None)
     for suffix in ("html", "svg"):
         (folder / f"folder.{suffix}").mkdir()
     for name, why in (("folder", "Is a directory"), ("none/l", "No such file or directory")):

@@ -74,7 +74,7 @@ def test_its_predictions_losses_and_weights_are_those_of_python(page, run):
     ids = tokenizer.encode(TEXT)
     losses, windows = text_losses(model, ids), read(model, ids)
     found = of(page, """ids.map((_, i) => { goTo(i + 1); for (const _ of job);
-        return [source.expected(queryRow(), true, 8), source.loss(queryRow() + 1),
+        return [source.expected(queryRow(), 8), source.loss(queryRow() + 1),
                 start, [...source.weights(0, 1, 0, seen.length)], source.depths(queryRow())]; })""")
     for n, (expected, loss, start, shares, depths) in enumerate(found, 1):
         fact = facts["predictions"][n - 1]
