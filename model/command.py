@@ -104,12 +104,17 @@ class Interrupts:
     """Records Ctrl-C and similar signals, so that a loop can stop between steps; a second signal
     raises KeyboardInterrupt, and raises it again each second while the body goes on: Python drops
     an exception in a callback from C, of which compiling has many.  Python sends signals to its
-    main thread only."""
+    main thread only.
+
+    With `at_once`, the first signal raises it, so that temporary files are removed.
+    """
     NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
 
-    def __enter__(self) -> "Interrupts":
-        self.came = False
+    def __init__(self, at_once: bool = False) -> None:
+        self.came = at_once
         self.again = None
+
+    def __enter__(self) -> "Interrupts":
         numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)
                    and threading.current_thread() is threading.main_thread()]
         # A signal that the caller ignores, as nohup does with SIGHUP, stays ignored.
@@ -126,9 +131,6 @@ class Interrupts:
     def _note(self, number, frame):
         if number == getattr(signal, "SIGHUP", None):
             _discard_output_to_closed_terminal()
-        self._answer()
-
-    def _answer(self):
         if self.came:
             self._raise()
         self.came = True
@@ -141,13 +143,6 @@ class Interrupts:
         self.again.daemon = True
         self.again.start()
         raise KeyboardInterrupt
-
-
-class AtOnce(Interrupts):
-    """Raises KeyboardInterrupt at the first signal, so that temporary files are removed."""
-
-    def _answer(self):
-        self._raise()
 
 
 def _discard_output_to_closed_terminal():

@@ -8,7 +8,7 @@ import data
 from minigrad import compiled
 from minigrad.words import number_of
 from model.checkpoint import BEST, LAST, load_checkpoint
-from model.command import AtOnce, announced_if_slow, command_line
+from model.command import Interrupts, announced_if_slow, command_line
 from model.config import TransformerConfig
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
@@ -45,7 +45,7 @@ def describe(run: Run, counted: dict[str, float]) -> None:
 def compile_kernels(s: Settings) -> None:
     """Compile the kernels of a run, and say so if that takes time."""
     compiled.announce("compiling  ")
-    with AtOnce():
+    with Interrupts(at_once=True):
         compiled.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1,
                                s.activation == "swiglu", sample=not s.explain)
     print(flush=True)

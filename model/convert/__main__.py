@@ -32,8 +32,8 @@ import numpy as np
 from data.files import remove_if_left, rename
 from minigrad.words import number_of, scaled, shown
 from model.checkpoint import BEST, CheckpointError
-from model.command import (AtOnce, Parser, announced_if_slow, answering, command_line, flag, quoted,
-                           started_as)
+from model.command import (Interrupts, Parser, announced_if_slow, answering, command_line, flag,
+                           quoted, started_as)
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors, to_gguf
 from model.convert.model_file import FormatError, ModelFile, shapes_of
 from model.count.memory import check_fits
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.add_argument(name, help=argparse.SUPPRESS)     # the text above explains it
         parser.fields[name] = parser.fields["tokenizer"]      # it is the name of a file, too
     given = parser.given(argv)
-    with answering("model.convert"), AtOnce():
+    with answering("model.convert"), Interrupts(at_once=True):
         try:
             convert(pathlib.Path(given["FROM"]), pathlib.Path(given["TO"]), given.get("tokenizer"),
                     given.get("as_"))

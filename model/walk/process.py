@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 
 from minigrad.words import in_a_line
-from model.command import AtOnce, announced_if_slow
+from model.command import Interrupts, announced_if_slow
 from model.start import ROOT
 from model.walk.judge import Verdict, judge
 
@@ -36,8 +36,9 @@ def check(path: str | os.PathLike, patience: float = 1) -> Verdict:
     """
     path = os.path.abspath(path)
     name = in_a_line(os.path.basename(path))
-    with AtOnce(), announced_if_slow(f"judging {name}; this takes longer the first time, when "
-                                     "parts of the engine are compiled"):
+    what = (f"judging {name}; this takes longer the first time, when parts of the engine are "
+            "compiled")
+    with Interrupts(at_once=True), announced_if_slow(what):
         while True:
             verdict, stack = attempt(path, patience)
             if COMPILER not in stack or patience >= MOST_PATIENCE:

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from model import command, start
-from model.command import (AtOnce, Interrupts, Parser, Words, announced_if_slow, answering,
-                           as_flags, command_line, flag, install_command, problems, text_or_file)
+from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, as_flags,
+                           command_line, flag, install_command, problems, text_or_file)
 from tests.kit import ROOT, refusal
 
 
@@ -125,10 +125,10 @@ def test_a_signal_is_recorded_the_second_one_stops_and_an_ignored_one_stays_igno
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize("signals, kind", [(2, Interrupts), (1, AtOnce)])
-def test_interrupts_come_again_where_an_exception_was_swallowed(signals, kind, monkeypatch):
+@pytest.mark.parametrize("signals, at_once", [(2, False), (1, True)])
+def test_interrupts_come_again_where_an_exception_was_swallowed(signals, at_once, monkeypatch):
     monkeypatch.setattr(command, "AGAIN", 0.02)
-    with pytest.raises(KeyboardInterrupt), kind() as interrupts:
+    with pytest.raises(KeyboardInterrupt), Interrupts(at_once) as interrupts:
         for _ in range(signals):
             with contextlib.suppress(KeyboardInterrupt):        # as a callback from C does
                 signal.raise_signal(signal.SIGINT)
