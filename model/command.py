@@ -17,7 +17,6 @@ import stat
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from data import KNOWN_TEXTS, read_text
@@ -345,15 +344,23 @@ def _spellings(field):
     return filter(None, dict.fromkeys(found))
 
 
+class _Switch(argparse.BooleanOptionalAction):
+    """Adds True to a list for each --flag, and False for each --no-flag."""
+
+    def __call__(self, parser, namespace, values, word=None):
+        before = getattr(namespace, self.dest, [])
+        setattr(namespace, self.dest, [*before, not word.startswith("--no-")])
+
+
 def _takes_words(field):
-    """Return what argparse is to do with the words after a flag."""
+    """Return what argparse is to do with the words after a flag: add them to a list."""
     if field.type is bool:
-        return {"action": argparse.BooleanOptionalAction}
+        return {"action": _Switch}
     if field.type == Words:
         return {"nargs": "+", "action": "extend"}
     if field.metadata["alone"] is not None:
-        return {"nargs": "?", "const": field.metadata["alone"]}
-    return {}
+        return {"nargs": "?", "const": field.metadata["alone"], "action": "append"}
+    return {"action": "append"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -396,13 +403,15 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, argv: list[str] | None) -> tuple[Given, list[str]]:
         """Return the settings on the command line, by name, and a line for each mistake."""
-        argv = sys.argv[1:] if argv is None else argv
         found, unknown = self.parse_known_args(argv)
-        self.twice = self._given_twice(argv)
+        self.counts = {}        # how often each flag of one value is given
         known = {}
         mistakes = []
         for name, word in vars(found).items():
             field = self.fields[name]
+            if field.type != Words:
+                self.counts[name] = len(word)
+                word = word[-1]
             flag = f"--{name.rstrip('_')}"
             if flag not in self._option_string_actions:
                 flag = name
@@ -424,16 +433,10 @@ class Parser(argparse.ArgumentParser):
 
     def warn(self) -> None:
         """Say of each flag that was given more than once that its last value counts."""
-        for name, count in self.twice.items():
-            print(f"warning: --{name} is given {count} times; the last one counts", file=sys.stderr)
-
-    def _given_twice(self, argv):
-        """Return how often each flag of one value is given that is given more than once."""
-        names = [word.split("=")[0] if word.startswith("--") else word[:2] for word in argv]
-        actions = [self._option_string_actions.get(name) for name in names]
-        counts = Counter(action.dest for action in actions if action)
-        return {name: counts[name] for name, field in self.fields.items()
-                if counts[name] > 1 and field.type != Words}        # whose values are joined
+        for name, count in self.counts.items():
+            if count > 1:
+                print(f"warning: --{name} is given {count} times; the last one counts",
+                      file=sys.stderr)
 
     def _for_word(self, word):
         """Return what to type instead of a word that no flag stands before."""

@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.convert", __doc__, Settings)
     parser.usage = "python -m model.convert FROM TO [--tokenizer FILE] [--as KIND]"
     for name in ("FROM", "TO"):
-        parser.add_argument(name, help=argparse.SUPPRESS)     # the text above explains it
+        parser.add_argument(name, action="append", help=argparse.SUPPRESS)   # explained above
         parser.fields[name] = parser.fields["tokenizer"]      # it is the name of a file, too
     given = parser.given(argv)
     with answering("model.convert"), Interrupts(at_once=True):
