@@ -155,8 +155,9 @@ def configuration(path: object, found: Mapping[str, object], family: Family, **k
                   ) -> TransformerConfig:
     """Return the configuration that keys describe, with options that are known without a key.
     Refuse keys that ask for what our models do not compute.  None stands for a default."""
-    stated = family.defaults | {key: value for key, value in found.items()
-                                if value is not None or key not in family.defaults}
+    said = {key: value for key, value in found.items()
+            if value is not None or family.fixed.get(key)}
+    stated = family.defaults | said
     if missing := [key for key in family.keys.values() if key not in stated]:
         raise FormatError(f"{path} lacks {missing[0]}")
     options = {option: stated[key] for option, key in family.keys.items()}
@@ -168,13 +169,10 @@ def configuration(path: object, found: Mapping[str, object], family: Family, **k
     with explain(f"{path} describes no model", errors=(TypeError, ValueError)):
         config = TransformerConfig(**family.options | options | known)
     expected = settings(config, family) | family.fixed
-    for key, value in stated.items():
-        if value is None and not family.fixed.get(key):
-            continue
-        if key in expected:
-            if value != expected[key]:
-                refuse(path, key, value, expected[key])
-        elif value:
+    for key, value in said.items():
+        if value != expected.get(key, value):
+            refuse(path, key, value, expected[key])
+        if value and key not in expected:
             raise FormatError(f"{path} has {shown(key)} = {shown(value)}, which is not known here; "
                               "delete it from the file if the model does not depend on it")
     return config
@@ -257,22 +255,25 @@ def their_tensors(config: TransformerConfig, weights: Mapping[str, np.ndarray], 
             for piece in pieces}
 
 
-def our_parameters(path: object, config: TransformerConfig, family: Family,
-                   tensors: Mapping[str, Stored]) -> Lazy:
+def our_parameters(config: TransformerConfig, family: Family, tensors: Mapping[str, Stored]
+                   ) -> Lazy:
     """Return our parameters of a file's tensors.  Matrices may be packed.  Refuse a file that lacks
     a tensor, or has one too many, or one of another shape."""
     stored = layout(config, family, len(tensors))
-    check_shapes(path, {piece.name: piece.shape for pieces in stored.values() for piece in pieces},
+    check_shapes({piece.name: piece.shape for pieces in stored.values() for piece in pieces},
                  tensors)
 
+    def part_of(piece):
+        a = tensors[piece.name].read()
+        if piece.transposed:
+            a = a.T
+        return swapped(a, 2, piece.pairs) if piece.pairs else a
+
     def make(pieces):
-        parts = [tensors[piece.name].read() for piece in pieces]
-        if len({a.dtype for a in parts}) > 1:       # some of them are packed
-            parts = map(unpacked, parts)
-        parts = [a.T if piece.transposed else a for piece, a in zip(pieces, parts)]
-        parts = [swapped(a, 2, piece.pairs) if piece.pairs else a
-                 for piece, a in zip(pieces, parts)]
+        parts = [*map(part_of, pieces)]
         if len(parts) == 1:         # a large table is not copied
             return np.ascontiguousarray(parts[0])
+        if len({a.dtype for a in parts}) > 1:       # some of them are packed
+            parts = [*map(unpacked, parts)]
         return np.concatenate(parts)
     return Lazy({name: partial(make, pieces) for name, pieces in stored.items()})

@@ -79,7 +79,7 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
             tensors[each.name] = Stored(shape, explained()(partial(
                 _array, library, path, each.tensor_type, shape, each.data_offset, each.n_bytes)))
         config, family = configuration(metadata, tensors)
-        weights = families.our_parameters("it", config, family, tensors)
+        weights = families.our_parameters(config, family, tensors)
         config, weights = families.as_noted(json.loads(metadata.get(NOTE, "null")), config, weights,
                                             family, FAMILIES)
         # What `to_gguf` writes again.

@@ -63,7 +63,7 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
         else:
             config = replace(config, tied=False)
     with explain(str(folder)):
-        weights = families.our_parameters(folder, config, family, tensors)
+        weights = families.our_parameters(config, family, tensors)
     own, weights = families.as_noted(said.get(NOTE), config, weights, family)
     keys = {}       # what goes out again, also after training with a shorter block
     if own.position == "rotary" and (own.block_size, asdict(own)) != (config.block_size,

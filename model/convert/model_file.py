@@ -94,12 +94,11 @@ def shapes_of(config: TransformerConfig, tensors: float = math.inf) -> dict[str,
         return {name: p.shape for name, p in Transformer(config, dtype=None).named_parameters()}
 
 
-def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
-                 found: Mapping[str, Stored]) -> None:
+def check_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Stored]) -> None:
     """Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
     missing, others = expected.keys() - found.keys(), found.keys() - expected.keys()
     if missing:
-        lacking, one = f"{path} lacks {some(missing)}", f".{min(missing)}"
+        lacking, one = f"it lacks {some(missing)}", f".{min(missing)}"
         for name in others:
             if name.endswith(one):
                 prefix = shown(name.removesuffix(one))
@@ -107,11 +106,11 @@ def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
                                   "another one; save the inner model")
         raise FormatError(lacking + (f"; it has {shown(min(others))} instead" if others else ""))
     if others:
-        raise FormatError(f"{path} has {some(others)}, for which its configuration has no place")
+        raise FormatError(f"it has {some(others)}, for which its configuration has no place")
     for name, shape in expected.items():
         if found[name].shape != shape:
-            raise FormatError(f"{path} has {name} of the shape {shown([*found[name].shape])}, and "
-                              f"its configuration asks for {list(shape)}")
+            raise FormatError(f"it has {name} of the shape {shown([*found[name].shape])}, and its "
+                              f"configuration asks for {list(shape)}")
 
 
 def read_numbers(path: AnyPath, dtype: str, count: int, start: int) -> np.ndarray:

@@ -70,17 +70,17 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
         config, tensors = _model(content, path.stat().st_size, torch.Tensor)
         stored = {name: Stored(tensor.shape, explained()(partial(_numbers, tensor)))
                   for name, tensor in tensors.items()}
-        weights = our_parameters("it", config, FAMILY, stored)
+        weights = our_parameters(config, FAMILY, stored)
     notes = []
     if type(iterations := content.get("iter_num")) is int:
         notes.append(f"written after {number_of(iterations, 'iteration')}")
     if tokenizer is None:
-        meta = _meta_pkl(path, content)
-        tokens = _characters(meta, config.vocab_size)
-        notes.append(f"its characters are those of {meta}")
+        place = _meta_pkl(path, content)
+        tokens = _characters(place, config.vocab_size)
     else:
-        tokens = _tokens(path, tokenizer, config.vocab_size)
-        notes.append(f"its tokens are those of {tokenizer}")
+        place = tokenizer
+        tokens = _tokens(path, place, config.vocab_size)
+    notes.append(f"its {tokens.unit}s are those of {place}")
     return ModelFile("nanoGPT checkpoint", config, weights, tokens, notes)
 
 

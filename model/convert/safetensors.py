@@ -102,7 +102,7 @@ def read(path: AnyPath) -> ModelFile:
             tokenizer = CharTokenizer.of(json.loads(metadata["vocabulary"]), config.vocab_size)
     with explain(str(path)):
         shapes = shapes_of(config, len(stored))
-    check_shapes(path, shapes, stored)
+        check_shapes(shapes, stored)
     return ModelFile("safetensors file", config, Lazy({name: stored[name].read for name in shapes}),
                      tokenizer)
 

@@ -24,7 +24,7 @@ from minigrad.words import any_of, number_of
 from model.convert import families
 from model.convert.gguf import (CHARACTERS, CONTROL, FAMILIES, HF_JSON, NOTE, SPLITS, TOKENS,
                                 USER_DEFINED, configuration, read)
-from model.convert.model_file import FormatError, Lazy, ModelFile, require
+from model.convert.model_file import FormatError, Lazy, ModelFile, explain, require
 
 __all__ = ["KINDS", "read", "write"]
 
@@ -63,8 +63,9 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> ModelFile
             if key == "general.alignment":
                 writer.data_alignment = value
         for name, of in kinds.items():
-            in_bytes = library.quant_shape_to_byte_shape(tensors[name].shape, of)
-            writer.add_tensor_info(name, in_bytes, np.dtype(np.uint8), math.prod(in_bytes), of)
+            shape = tensors[name].shape
+            size = math.prod(library.quant_shape_to_byte_shape(shape, of))
+            writer.add_tensor_info(name, shape, np.dtype(np.float32), size, of)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
@@ -169,13 +170,10 @@ def _tokens(tokenizer):
 
 
 def _characters(vocabulary):
-    """Return the metadata of a vocabulary of characters, as RWKV's tokenizer writes tokens: the
-    bytes of what is not printable ASCII as \\xff."""
-    try:
-        tokens = [c if c.isascii() and c.isprintable() and c != "\\" else
-                  "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in vocabulary]
-    except UnicodeEncodeError:
-        raise FormatError("no GGUF file can hold half a pair of surrogates; train on a text "
-                          "without it") from None
+    """Return the metadata of a vocabulary of characters, as RWKV's tokenizer writes tokens: bytes
+    as \\xff."""
+    with explain("no GGUF file can hold half a pair of surrogates", "train on a text without it",
+                 UnicodeEncodeError):
+        tokens = ["".join(f"\\x{byte:02x}" for byte in c.encode()) for c in vocabulary]
     return {f"{TOKENS}model": "rwkv", CHARACTERS: vocabulary, f"{TOKENS}tokens": tokens,
             f"{TOKENS}token_type": [NORMAL] * len(tokens)}

@@ -87,7 +87,7 @@ def model_of(model_type, options, std, gain, dtype, rng):
 
 def ours(config, theirs):
     """Return the arrays as minigrad names and lays them out."""
-    return dict(families.our_parameters("", config, families.family_of(config), tensors(theirs)))
+    return dict(families.our_parameters(config, families.family_of(config), tensors(theirs)))
 
 
 def computed(config, rng):

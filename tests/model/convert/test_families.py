@@ -34,7 +34,7 @@ def theirs(name):
 def ours(said, tensors):
     """Our configuration and parameters of it, and the class."""
     config, family = configuration("config.json", said)
-    return config, families.our_parameters("", config, family, stored(tensors)), family
+    return config, families.our_parameters(config, family, stored(tensors)), family
 
 
 def difference(name):
@@ -170,7 +170,7 @@ LONG = "x\n" * 5_000
     (llama(hidden_act=3), "hidden_act = 3, and only silu"),
     (llama(pretraining_tp=2), "pretraining_tp = 2, and only 1"),
     (llama(num_hidden_layers=-1), "describes no model: n_layer is at least 1, not -1"),
-    (llama(num_attention_heads=None), "describes no model: n_head"),
+    (llama(num_attention_heads=None), "lacks num_attention_heads"),
     (llama(rope_theta="a", rope_parameters=None), "describes no model: rotary_base takes a number"),
     (llama(rope_theta=10 ** 400, rope_parameters=None), "rotary_base takes a number"),
     (gpt2(add_cross_attention=True), "add_cross_attention = True, and only False"),
