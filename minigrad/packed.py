@@ -19,7 +19,8 @@ BLOCKS = {          # llama.cpp's names, and what is in a block
     "Q8_0": np.dtype([("d", "<f2"), ("q", "i1", 32)]),
     "F16": np.dtype([("half", "<f2", 2)]),
     "BF16": np.dtype([("upper", "<u2", 2)])}
-NUMBERS = {"Q4_0": 32, "Q4_1": 32, "Q8_0": 32, "F16": 2, "BF16": 2}     # in a block, n
+# The numbers in a block, n
+NUMBERS = {kind: 32 if "q" in block.names else 2 for kind, block in BLOCKS.items()}
 # Blocks of whole words of 32 bits: where there is but one scale, it has a word.
 IN_WORDS = BLOCKS | {
     kind: np.dtype({"names": block.names, "formats": [block["d"], block["q"]], "offsets": [0, 4]})
@@ -34,7 +35,10 @@ def kind_of(a: np.ndarray) -> str | None:
 def shape_of(a: np.ndarray) -> tuple[int, ...]:
     """Return the shape of an array, (P, K) if it is of blocks."""
     kind = kind_of(a)
-    return (*a.shape[:-1], a.shape[-1] * NUMBERS[kind]) if kind else a.shape
+    if kind is None:
+        return a.shape
+    P, count = a.shape
+    return P, count * NUMBERS[kind]
 
 
 def unpacked(a: np.ndarray) -> np.ndarray:
@@ -47,12 +51,14 @@ def unpacked(a: np.ndarray) -> np.ndarray:
     elif kind == "BF16":
         found = float32_of_bfloat16(a["upper"])
     else:
-        d, q = a["d"].astype(np.float32)[..., None], a["q"]
+        q = a["q"]
         if kind != "Q8_0":
             q = np.concatenate([q & 15, q >> 4], axis=-1)
-        found = d * (q.astype(np.int8) - 8 if kind == "Q4_0" else q)
+        if kind == "Q4_0":
+            q = q.astype(np.int8) - 8
+        found = a["d"][..., None].astype(np.float32) * q
         if kind == "Q4_1":
-            found += a["m"].astype(np.float32)[..., None]
+            found += a["m"][..., None]
     return found.reshape(len(a), -1)
 
 
@@ -65,8 +71,10 @@ def is_finite(a: np.ndarray) -> bool:
     """Whether no float in an array is nan or inf, nor a number in its blocks."""
     if kind_of(a) == "BF16":
         a = unpacked(a)
-    parts = [a[name] for name in a.dtype.names] if a.dtype.names else [a]
-    return all(np.isfinite(part).all() for part in parts if part.dtype.kind == "f")
+    names = a.dtype.names
+    parts = [a[name] for name in names] if names else [a]
+    floats = [part for part in parts if part.dtype.kind == "f"]
+    return all(np.isfinite(part).all() for part in floats)
 
 
 class Packed:
@@ -88,8 +96,9 @@ class Packed:
         zeros fill the last one.  They take the place of the blocks."""
         if self._panels is None:
             block = IN_WORDS[self.kind]
-            rows, words = self._blocks.shape[0], self._blocks.shape[1] * block.itemsize // 4
-            self._panels = np.zeros((-(-rows // NR), words, NR), np.uint32)
+            P, count = self._blocks.shape
+            words = count * block.itemsize // 4
+            self._panels = np.zeros((-(-P // NR), words, NR), np.uint32)
             for i, panel in enumerate(self._panels):
                 part = self._blocks[i * NR:(i + 1) * NR].astype(block).view(np.uint32)
                 panel[:, :len(part)] = part.T
@@ -100,9 +109,10 @@ class Packed:
         """Return the numbers as float32."""
         blocks = self._blocks
         if blocks is None:
+            P, _ = self.shape
             rows = np.ascontiguousarray(self._panels.swapaxes(1, 2))
-            blocks = rows.reshape(-1, rows.shape[2])[:self.shape[0]].view(IN_WORDS[self.kind])
-            blocks = blocks.astype(BLOCKS[self.kind])
+            rows = rows.reshape(-1, rows.shape[2])[:P]          # of words
+            blocks = rows.view(IN_WORDS[self.kind]).astype(BLOCKS[self.kind])
         return unpacked(blocks)
 
 

@@ -60,8 +60,9 @@ def call_packed(typingctx, table, matrix, which, a, b, c, depth):
         operands = [address(context, builder, signature, values, i, _i64(0)) for i in (3, 4, 5)]
         operands.append(values[6])
         kind = ir.FunctionType(ir.VoidType(), [x.type for x in operands])
-        place = builder.bitcast(builder.gep(array.data, [cell]), kind.as_pointer().as_pointer())
-        builder.call(builder.load(place), operands)
+        cell = builder.gep(array.data, [cell])
+        function = builder.load(builder.bitcast(cell, kind.as_pointer().as_pointer()))
+        builder.call(function, operands)
         return context.get_dummy_value()
 
     return types.void(table, types.intp, types.intp, a, b, c, types.intp), codegen
@@ -69,13 +70,15 @@ def call_packed(typingctx, table, matrix, which, a, b, c, depth):
 
 def module_of(kind: str, size: Size = HERE) -> ir.Module:
     """Return a module of a kind's two functions, void(a, b, c, depth)."""
-    module, lanes = ir.Module(kind), size.vector_bytes // 4
-    vectors, words = (ir.VectorType(scalar, lanes).as_pointer() for scalar in (_float, _i32))
-    for name in NAMES:
-        function = ir.Function(module, ir.FunctionType(
-            ir.VoidType(), [_float.as_pointer(), words, vectors, _i64]), name)
-        _define(function, kind, size.NV, [ir.Constant(vectors.pointee, [0.0] * lanes)] * (
-            size.NV if name == NAMES[0] else 0))
+    module = ir.Module(kind)
+    lanes = size.vector_bytes // 4
+    vector = ir.VectorType(_float, lanes)
+    words = ir.VectorType(_i32, lanes)
+    arguments = [_float.as_pointer(), words.as_pointer(), vector.as_pointer(), _i64]
+    zero = ir.Constant(vector, [0.0] * lanes)
+    for name, zeros in zip(NAMES, ([zero] * size.NV, [])):
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
+        _define(function, kind, size.NV, zeros)
     return module
 
 
@@ -83,27 +86,31 @@ def _define(function, kind, NV, zeros):
     """Write the loop over the blocks of a panel, with sums in registers, which begin at zeros; or
     without sums, if it unpacks.  Pointers count in vectors, but for a's."""
     a, b, c, depth = function.args
+    vector = c.type.pointee
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    body, end = map(function.append_basic_block, ("body", "end"))
+    body = function.append_basic_block("body")
+    end = function.append_basic_block("end")
     builder.branch(body)
     builder.position_at_end(body)
-    state = [builder.phi(value.type) for value in (depth, a, b, c, *zeros)]
+    first = [depth, a, b, c, *zeros]
+    state = [builder.phi(value.type) for value in first]
     left, a_at, b_at, c_at, *sums = state
-    for k, row in enumerate(_rows(builder, kind, b_at, NV, c.type.pointee)):
+    for k, row in enumerate(_rows(builder, kind, b_at, NV, vector)):
         if zeros:
             a_k = builder.load(builder.gep(a_at, [_i64(k)]))
-            a_k = spread_value(builder, a_k, c.type.pointee)
+            a_k = spread_value(builder, a_k, vector)
             sums = [emit_fma(builder, a_k, *pair) for pair in zip(row, sums)]
         else:
             _store(builder, row, builder.gep(c_at, [_i64(k * NV)]))
-    numbers, words = NUMBERS[kind], IN_WORDS[kind].itemsize // 4
-    steps = numbers, words * NV, 0 if zeros else numbers * NV
-    following = [builder.sub(left, _i64(numbers)), *(
-        builder.gep(at, [_i64(n)]) for at, n in zip((a_at, b_at, c_at), steps)), *sums]
-    for phi, first, then in zip(state, (depth, a, b, c, *zeros), following):
-        phi.add_incoming(first, function.entry_basic_block)
-        phi.add_incoming(then, body)
-    builder.cbranch(builder.icmp_signed(">", following[0], _i64(0)), body, end)
+    numbers = NUMBERS[kind]
+    left = builder.sub(left, _i64(numbers))
+    steps = [numbers, IN_WORDS[kind].itemsize // 4 * NV, 0 if zeros else numbers * NV]
+    moved = [builder.gep(at, [_i64(step)]) for at, step in zip((a_at, b_at, c_at), steps)]
+    for phi, value, following in zip(state, first, [left, *moved, *sums]):
+        phi.add_incoming(value, function.entry_basic_block)
+        phi.add_incoming(following, body)
+    more = builder.icmp_signed(">", left, _i64(0))
+    builder.cbranch(more, body, end)
     builder.position_at_end(end)
     _store(builder, sums, c)
     builder.ret_void()
@@ -112,8 +119,11 @@ def _define(function, kind, NV, zeros):
 def _rows(builder, kind, b, NV, vector):
     """Yield the numbers of a block, one after another: each as NV vectors, of neighbouring
     outputs."""
+    def word(place):
+        return builder.load(builder.gep(b, [_i64(place)]), align=4)
+
     def words(row):
-        return [builder.load(builder.gep(b, [_i64(row * NV + v)]), align=4) for v in range(NV)]
+        return [word(row * NV + v) for v in range(NV)]
 
     def halves(upper):
         return [_float_of_half(builder, word, upper, vector) for word in words(0)]
@@ -122,23 +132,28 @@ def _rows(builder, kind, b, NV, vector):
     for k in range(NUMBERS[kind]):
         if kind == "F16":
             yield halves(k)
-        elif kind == "BF16":
+            continue
+        if kind == "BF16":
             yield [builder.bitcast(_upper(builder, word, k), vector) for word in words(0)]
-        else:
-            byte = k if kind == "Q8_0" else k % 16
-            bit = 8 * (byte % 4) + 4 * (k != byte)
-            q = [builder.sitofp(_whole(builder, kind, word, bit), vector)
-                 for word in words(1 + byte // 4)]
-            combine = emit_fma if kind == "Q4_1" else ir.IRBuilder.fmul
-            yield [combine(builder, *parts) for parts in zip(q, *scales)]
+            continue
+        byte = k if kind == "Q8_0" else k % 16
+        bit = 8 * (byte % 4) + 4 * (k != byte)
+        q = [_whole(builder, kind, word, bit, vector) for word in words(1 + byte // 4)]
+        combine = emit_fma if kind == "Q4_1" else ir.IRBuilder.fmul
+        yield [combine(builder, *parts) for parts in zip(q, *scales)]
 
 
-def _whole(builder, kind, word, bit):
-    """Return the whole numbers that begin at a bit of each word."""
+def _whole(builder, kind, word, bit, vector):
+    """Return the whole numbers that begin at a bit of each word, as floats."""
     if kind == "Q8_0":
-        return builder.ashr(builder.shl(word, _all(word, 24 - bit)), _all(word, 24))
-    q = builder.and_(builder.lshr(word, _all(word, bit)), _all(word, 15))
-    return builder.sub(q, _all(word, 8)) if kind == "Q4_0" else q
+        q = builder.shl(word, _all(word, 24 - bit))
+        q = builder.ashr(q, _all(word, 24))
+    else:
+        q = builder.lshr(word, _all(word, bit))
+        q = builder.and_(q, _all(word, 15))
+    if kind == "Q4_0":
+        q = builder.sub(q, _all(word, 8))
+    return builder.sitofp(q, vector)
 
 
 def _upper(builder, word, upper):
