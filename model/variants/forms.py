@@ -34,11 +34,10 @@ class WeightlessAttention(Module):
 
 
 class IterativeAttention(SelfAttention):
-    """One head that reads one key and value at a time: (..., T, d_in) -> (..., T, d_value).
+    """One head that reads one key and value at a time: (..., T, d_in) -> (..., T, d_out).
 
-        sum_s exp(scale q_t . k_s) v_s / sum_s exp(scale q_t . k_s)
+        sum_s exp(q_t . k_s / sqrt(D)) v_s / sum_s exp(q_t . k_s / sqrt(D))
 
-    The scale is 1 / sqrt(D) by default, and d_value is d_out.
     For the keys read so far, each query keeps the largest score, the sum of the exponentials, and
     the sum of the values weighted by them, both relative to the largest.  So nothing of size (T, S)
     is stored, and keys may arrive one by one, as they do from a sampler's cache.
@@ -48,11 +47,9 @@ class IterativeAttention(SelfAttention):
     """
 
     def __init__(self, d_in: int, d_out: int, causal: bool = True, qkv_bias: bool = False,
-                 rng: Rng = None, dtype: type = np.float32, scale: float | None = None,
-                 d_value: int | None = None) -> None:
-        super().__init__(d_in, d_out, qkv_bias, rng=rng, dtype=dtype, d_value=d_value)
+                 rng: Rng = None, dtype: type = np.float32) -> None:
+        super().__init__(d_in, d_out, qkv_bias, rng=rng, dtype=dtype)
         self.causal = causal
-        self.scale = scale
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.mix(self.query(x), self.key(x), self.value(x))
@@ -60,14 +57,13 @@ class IterativeAttention(SelfAttention):
     def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """(..., T, D), (..., S, D), (..., S, E) -> (..., T, E)."""
         T, D = query.shape[-2:]
-        scale = 1 / math.sqrt(D) if self.scale is None else self.scale
         top = -math.inf
         total = 0.0
         mixed = 0.0
         for s in range(key.shape[-2]):
             k = key[..., s:s + 1, :]                                # (..., 1, D)
             v = value[..., s:s + 1, :]                              # (..., 1, E)
-            score = query @ k.swapaxes(-1, -2) * scale              # (..., T, 1)
+            score = query @ k.swapaxes(-1, -2) / math.sqrt(D)       # (..., T, 1)
             if self.causal:
                 score = mg.where(np.arange(T)[:, None] < s, -math.inf, score)
             # The result does not depend on what is subtracted, so no gradient goes through it.
@@ -91,7 +87,9 @@ class ColumnAttention(SelfAttention):
     """
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
-        query, key, value = (_to_columns(x, part) for part in (self.query, self.key, self.value))
+        query = _to_columns(x, self.query)
+        key = _to_columns(x, self.key)
+        value = _to_columns(x, self.value)
         D, T = query.shape[-2:]
         scores = key.swapaxes(-1, -2) @ query / math.sqrt(D)        # (..., T keys, T queries)
         weights = mg.softmax(scores + causal_mask(T, dtype=x.dtype).T, axis=-2)
@@ -101,7 +99,9 @@ class ColumnAttention(SelfAttention):
 def _to_columns(x, linear):
     """(..., C, T) -> (..., D, T)."""
     columns = linear.weight @ x
-    return columns if linear.bias is None else columns + linear.bias.reshape(-1, 1)
+    if linear.bias is None:
+        return columns
+    return columns + linear.bias.reshape(-1, 1)
 
 
 class LowRankValueAttention(Module):
@@ -122,10 +122,14 @@ class LowRankValueAttention(Module):
         def of_each_head(inputs, outputs):
             return [Linear(inputs, outputs, False, rng, inputs ** -0.5, dtype)
                     for _ in range(num_heads)]
-        self.query, self.key, self.value_down = (of_each_head(d_in, d_head) for _ in range(3))
+        self.query = of_each_head(d_in, d_head)
+        self.key = of_each_head(d_in, d_head)
+        self.value_down = of_each_head(d_in, d_head)
         self.value_up = of_each_head(d_head, d_in)
 
     def __call__(self, x: Tensor) -> Tensor:
-        heads = zip(self.query, self.key, self.value_down, self.value_up)
-        return sum(mg.scaled_dot_product_attention(query(x), key(x), up(down(x)), is_causal=True)
-                   for query, key, down, up in heads)
+        mixed = 0
+        for query, key, down, up in zip(self.query, self.key, self.value_down, self.value_up):
+            value = up(down(x))
+            mixed += mg.scaled_dot_product_attention(query(x), key(x), value, is_causal=True)
+        return mixed

@@ -27,9 +27,10 @@ class SelfAttention(Module):
 
         def linear(inputs, outputs):        # whose outputs have the inputs' scale
             return Linear(inputs, outputs, qkv_bias, rng, inputs ** -0.5, dtype)
+        d_context = d_context or d_in
         self.query = linear(d_in, d_out)
-        self.key = linear(d_context or d_in, d_out)
-        self.value = linear(d_context or d_in, d_value or d_out)
+        self.key = linear(d_context, d_out)
+        self.value = linear(d_context, d_value or d_out)
         self.dropout = dropout
 
     def __call__(self, x: Tensor, rng: Rng = None, mask: np.ndarray | None = None) -> Tensor:
@@ -40,9 +41,10 @@ class SelfAttention(Module):
         """Attend from x to a context."""
         if x.ndim < 2:
             raise ValueError(f"attention reads x (..., T, C), and this has shape {list(x.shape)}")
-        return mg.scaled_dot_product_attention(self.query(x), self.key(context),
-                                               self.value(context), attn_mask=mask,
-                                               is_causal=self.causal, dropout_p=self.dropout,
+        query = self.query(x)
+        key = self.key(context)
+        value = self.value(context)
+        return mg.scaled_dot_product_attention(query, key, value, mask, self.dropout, self.causal,
                                                rng=rng)
 
     def weights(self, x: Tensor, context: Tensor | None = None, mask: np.ndarray | None = None
@@ -54,7 +56,10 @@ class SelfAttention(Module):
         if self.causal:
             seen = np.tri(x.shape[-2], context.shape[-2], dtype=bool)
             mask = seen if mask is None else seen & mask
-        return attention(self.query(x), self.key(context), self.value(context), mask)[1].data
+        query = self.query(x)
+        key = self.key(context)
+        _, weights = attention(query, key, self.value(context), mask)
+        return weights.data
 
 
 class CausalAttention(SelfAttention):
@@ -116,10 +121,12 @@ class StackedHeads(Module):
     def __call__(self, *sequences: Tensor, mask: np.ndarray | None = None,
                  rng: Rng = None) -> Tensor:
         """Call every head with the same arguments."""
-        mixed = mg.concatenate([head(*sequences, mask=mask, rng=rng) for head in self.heads], -1)
+        each = [head(*sequences, mask=mask, rng=rng) for head in self.heads]
+        mixed = mg.concatenate(each, axis=-1)
         return mixed if self.out is None else self.out(mixed)
 
     def weights(self, x: Tensor, context: Tensor | None = None, mask: np.ndarray | None = None
                 ) -> np.ndarray:
         """Return every head's attention weights: (..., H, T, S).  The context is x by default."""
-        return np.stack([head.weights(x, context, mask) for head in self.heads], axis=-3)
+        each = [head.weights(x, context, mask) for head in self.heads]
+        return np.stack(each, axis=-3)
