@@ -4,8 +4,9 @@ import sys
 import numpy as np
 
 from minigrad import compiled
-from model.look.crossed import NAV, answer_and_maps
+from model.look.crossed import NAV
 from model.reverse.__main__ import VOCABULARY, Settings, new_model, train, unseen_strings
+from model.reverse.maps import answer_and_maps
 from model.checkpoint import Checkpoint
 from model.walk.station import Table
 

@@ -31,11 +31,11 @@ function button(act, ...words) {
 /** A row of a list of bars: a name, a bar from 0 to a share of the width (below 0 to the other
     side, where a list has both), the share it had before, and a number. */
 function bar(list, name, x, value, before = null) {
-  const both = list.classList.contains("both"), fill = make("span", { class: "fill" });
+  const both = list.classList.contains("both");
   const place = (y) => `left: ${both ? 50 + 50 * y : 100 * y}%`;
-  fill.style.cssText = `${place(Math.min(0, x))}; width: ${(both ? 50 : 100) * Math.abs(x)}%`;
-  fill.classList.toggle("below", x < 0);
-  const track = make("span", { class: "track", "aria-hidden": "true" }, fill);
+  const track = make("span", { class: "track", "aria-hidden": "true" }, make("span", {
+    class: x < 0 ? "fill below" : "fill",
+    style: `${place(Math.min(0, x))}; width: ${(both ? 50 : 100) * Math.abs(x)}%` }));
   if (before !== null) track.append(make("span", { class: "ghost", style: place(before) }));
   const row = make("li", {}, make("span", {}, name), track,
     make("span", { class: "value" }, ...[value].flat()));

@@ -1,4 +1,4 @@
-// ==== Maps of attention, as model/look/crossed.py describes them: small ones, and a large one
+// ==== Maps of attention, as model/reverse/maps.py describes them: small ones, and a large one
 
 const title = (view, i) => `layer ${Math.floor(i / view.across) + 1}, head ${i % view.across + 1}`;
 
@@ -21,10 +21,9 @@ function large(view) {
   const tops = columns.map((label) => make("th", { scope: "col" }, label));
   const sides = rows.map((label) => make("th", { scope: "row" }, label));
   const table = make("table", { class: spelled ? "matrix spelled" : "matrix", role: "grid",
-    "aria-label": title(view, chosen) },
+    "aria-label": title(view, chosen), style: `--columns: ${C}` },
   make("thead", {}, make("tr", {}, make("td"), ...tops)), make("tbody", {},
     ...sides.map((side, row) => make("tr", {}, side, ...cells.slice(C * row, C * row + C)))));
-  table.style.setProperty("--columns", C);
   const readout = make("p", { class: "readout" });
 
   /** Mark a cell and its labels, and say it in words. */
@@ -49,8 +48,7 @@ function large(view) {
     const to = moved(event, rowOf(view.cell), view.cell % C);
     if (to) cells[C * bounded(to[0], 0, rows.length - 1) + bounded(to[1], 0, C - 1)].focus();
   });
-  const ramp = make("span", { class: "ramp", "aria-hidden": "true" });
-  ramp.style.background = gradient(blue);
+  const ramp = make("span", { class: "ramp", style: `background: ${gradient(blue)}` });
   return make("figure", { class: "large" }, make("figcaption", {}, title(view, chosen),
     make("small", {}, `Rows: ${view.row}.  Columns: ${view.column}.`)),
   make("div", { class: "scroll" }, table), readout, make("div", { class: "legend" }, ramp,
@@ -61,10 +59,10 @@ function large(view) {
 /** Small maps, of which the chosen one is large beside them. */
 function gallery(box, view) {
   const stage = make("div"), tiles = view.maps.map((map, i) => {
-    const canvas = make("canvas"), { rows: { length: R }, columns: { length: C } } = view;
+    const { rows: { length: R }, columns: { length: C } } = view;
+    const canvas = make("canvas", { style: `aspect-ratio: ${C} / ${R}` });
     const choice = make("input", { type: "radio", name: box.id, class: "unseen" });
     paint(canvas, R, C, (row, column) => map[row][column] ?? NaN);
-    canvas.style.aspectRatio = `${C} / ${R}`;
     choice.checked = i === view.chosen;
     choice.addEventListener("change", () => {
       view.chosen = i;
@@ -72,8 +70,8 @@ function gallery(box, view) {
     });
     return make("label", { class: "head" }, choice, canvas, make("p", {}, title(view, i)));
   });
-  const grid = make("div", { class: "grid", role: "radiogroup", "aria-label": "Maps" }, ...tiles);
-  grid.style.gridTemplateColumns = `repeat(${view.across}, minmax(0, 9rem))`;
+  const grid = make("div", { class: "grid", role: "radiogroup", "aria-label": "Maps",
+    style: `grid-template-columns: repeat(${view.across}, minmax(0, 9rem))` }, ...tiles);
   stage.append(large(view));
   box.replaceChildren(make("div", { class: "columns" }, grid, stage));
 }

@@ -683,6 +683,9 @@ def test_paper_and_forced_colours_keep_the_colours(page, media, features):
         {"name": name, "value": value} for name, value in features]})
     page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     page.execute_script("for (const _ of job);")
+    if media:       # a bar keeps its name, and a part its own
+        assert of(page, "$$('.bars button, .part').every((x) => x.checkVisibility())")
+        assert not of(page, "$('#alone').checkVisibility()")
     for part in ("spans[3]", "byId('next').querySelector('.fill')",
                  "byId('line').querySelector('span')"):
         colour, adjust, forced = of(page, f"(({{backgroundColor, printColorAdjust, "
