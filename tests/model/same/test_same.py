@@ -1,19 +1,37 @@
-"""The command says whether bits are those published; if not, what differs first, and what to do."""
+"""What is published comes out here too, whatever computes it; and the command says whether it does;
+if not, what differs first, and what to do.
+
+A change that is meant to give other results publishes them anew:
+
+    python -m tests.reference.make_short_run
+"""
 import json
 import sys
 import time
 
+import numba
 import numpy as np
 import pytest
 
 import minigrad as mg
 from minigrad import formulas
 from minigrad.kernels.compiler import processor
-from model.same import __main__ as same
-from model.same.runs import FILE
-from tests.kit import compiled_only, refused
+from model.same import __main__ as same, runs
+from model.same.runs import FILE, digest, masks, short_run
+from tests.kit import both_types, compiled_only, refused
 
 PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+@both_types
+@pytest.mark.parametrize("threads", [1, numba.config.NUMBA_NUM_THREADS])
+def test_dropout_keeps_what_is_published(by_every_way, threads, dtype):
+    numba.set_num_threads(threads)
+    assert digest("u1", *masks(dtype)) == PUBLISHED["masks"]
+
+
+def test_a_run_draws_and_computes_what_is_published(by_every_way):
+    assert same.in_float64(short_run(), PUBLISHED) is None
 
 
 def answer(capsys):
@@ -67,6 +85,7 @@ def test_main_names_what_has_another_bit_first(as_published, capsys, monkeypatch
         first[0] = np.nextafter(first[0], np.float32(np.inf))
         return result
     monkeypatch.setattr(formulas, formula, wrong)
+    monkeypatch.setitem(runs.SMALL, "max_iters", 2)
     status, said = answer(capsys)
     assert status == 1 and said.count("\n") == 1
     assert said.startswith(f"not the published bits: --recipe modern in float32 with --threads 1, "
