@@ -75,14 +75,20 @@ def test_a_numba_that_cannot_be_used_leaves_plain_numpy_and_one_warning(tmp_path
     assert "COMPILED" in source and len(first) < 600
 
 
-@pytest.mark.parametrize("module, private", [
-    ("codegen", "JITCodeLibrary"), ("typed_passes", "NativeLowering"), ("caching", "NullCache"),
-    ("compiler", "DefaultPassBuilder"), ("cgutils", "alloca_once")])
-def test_a_numba_without_what_kernels_take_from_it_leaves_plain_numpy(module, private):
-    gone = f"import numba.core.{module} as module; del module.{private}\n"
-    done = python("-c", gone + LOSS, NUMBA_DISABLE_JIT="0")
-    assert done.stdout == "False (1, 2)\n" and done.stderr.count("Warning") == 1, done.stderr
-    assert private in done.stderr
+def without(module, private):
+    """Parameters of a test of a process in which a module of Numba lacks a name."""
+    gone = ("import os; os.environ['NUMBA_DISABLE_JIT'] = '0'; "
+            f"import numba.core.{module} as module; del module.{private}\n")
+    return pytest.param(private, marks=pytest.mark.meanwhile("-c", gone + LOSS))
+
+
+@pytest.mark.parametrize("private", [
+    without("codegen", "JITCodeLibrary"), without("typed_passes", "NativeLowering"),
+    without("caching", "NullCache"), without("compiler", "DefaultPassBuilder"),
+    without("cgutils", "alloca_once")])
+def test_a_numba_without_what_kernels_take_from_it_leaves_plain_numpy(private, ended):
+    assert ended.stdout == "False (1, 2)\n" and ended.stderr.count("Warning") == 1, ended.stderr
+    assert private in ended.stderr
 
 
 def test_a_program_trains_where_numba_cannot_be_used(tmp_path, small_text):
@@ -115,6 +121,8 @@ def test_the_processor_that_numba_is_told_of_decides_on_vectors(monkeypatch, cpu
 
 
 LOOP = """
+import os
+os.environ |= dict(NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES="", NUMBA_DISABLE_JIT="0")
 import minigrad.kernels, numba
 @numba.njit("void(float32[::1], float32[::1])")
 def square(x, y):
@@ -125,26 +133,29 @@ print(*square.inspect_asm().values())
 
 
 @on_x86
-def test_a_plain_loop_takes_whole_vectors_where_llvm_would_take_half_of_them():
-    code = python("-c", LOOP, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES="",
-                  NUMBA_DISABLE_JIT="0").stdout
-    assert any("vmulps" in line and "zmm" in line for line in code.splitlines())
+@pytest.mark.meanwhile("-c", LOOP)
+def test_a_plain_loop_takes_whole_vectors_where_llvm_would_take_half_of_them(ended):
+    assert any("vmulps" in line and "zmm" in line for line in ended.stdout.splitlines())
 
 
 FAULTS = """
 import resource
 import numpy as np
 def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        np.ones(8_000_000)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 np.ones(8_000_000)
-before = faults()
-for _ in range(5):
-    np.ones(8_000_000)
-print(faults() - before)
+faults()
+import minigrad.kernels
+np.ones(8_000_000)
+faults()
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only GNU's C library can be told so")
-def test_arrays_made_again_after_being_freed_cost_no_new_pages():
-    assert int(python("-c", "import minigrad.kernels" + FAULTS).stdout) < 100
-    assert int(python("-c", FAULTS).stdout) > 100                   # so that the count can tell
+@pytest.mark.meanwhile("-c", FAULTS)
+def test_arrays_made_again_after_being_freed_cost_no_new_pages(ended):
+    untold, told = map(int, ended.stdout.split())
+    assert told < 100 < untold          # so that the count can tell

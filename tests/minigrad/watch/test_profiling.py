@@ -26,7 +26,7 @@ def test_every_op_is_counted_forward_and_backward_and_no_gradient_changes():
 
 
 def test_clipping_and_every_optimiser_are_parts_of_their_own():
-    p = leaf(np.ones((2, 2)))
+    p = leaf(np.ones((2, 2)), np.float32)
     optimizers = mg.Optimizers([mg.AdamW([p]), mg.Muon([p])]), mg.SGD([p])
     with mg.Profile() as profile:
         p.sum().backward()
