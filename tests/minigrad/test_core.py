@@ -71,13 +71,6 @@ def test_backward_adds_to_no_array_that_is_also_another_gradient(use, dx, dy, x,
     assert y.grad.tolist() == dy
 
 
-def test_op_takes_one_function_that_returns_all_gradients(x, y):
-    product = mg.op(lambda x, y: (x * y, lambda g: (g * y, g * x)), register=False)
-    product(x, y).sum().backward()
-    assert x.grad.tolist() == [3, 4]
-    assert y.grad.tolist() == [1, 2]
-
-
 def unpickled(x):
     return pickle.loads(pickle.dumps(x))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from checking import frozen
+from checking import frozen, weighted
 from minigrad.core import Tensor
 from minigrad.ops import _check_shapes
 from tests.kit import both_types, leaf, refusal
@@ -281,6 +281,9 @@ EXAMPLES = [
          is_causal=True, dropout_p=0.3, rng=frozen),
 ]
 
+EACH = [example.values for example in EXAMPLES]
+of_each_example = pytest.mark.parametrize("name, args, settings", EXAMPLES)
+
 
 def floats(args):
     """The float arrays among the arguments, in lists too."""
@@ -323,7 +326,7 @@ def test_every_op_of_the_registry_is_in_the_namespace():
         assert name in mg.__all__
 
 
-@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+@of_each_example
 def test_vjp_agrees_with_central_differences(name, args, settings):
     def f(*tensors):
         return applied(name, args, settings, tensors)
@@ -348,7 +351,7 @@ def in_another_layout(a):
     return view
 
 
-@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+@of_each_example
 def test_an_op_changes_no_input_and_its_gradients_share_no_memory(name, args, settings):
     arrays = floats(args)
     before = [a.copy() for a in arrays]
@@ -365,7 +368,7 @@ def test_an_op_changes_no_input_and_its_gradients_share_no_memory(name, args, se
 
 
 @pytest.mark.parametrize("later", [False, True])
-@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+@of_each_example
 def test_backward_gives_gradients_that_are_writable_and_add_up_where_x_is_used_again(
         name, args, settings, later):
     gradients = []
@@ -373,7 +376,7 @@ def test_backward_gives_gradients_that_are_writable_and_add_up_where_x_is_used_a
         tensors = leaves(args)
         squares = [(x * x).sum() for x in tensors if again and not later]
         out = applied(name, args, settings, tensors)
-        total = (out * np.cos(np.arange(out.size)).reshape(out.shape)).sum()
+        total = weighted(out)
         squares += [(x * x).sum() for x in tensors if again and later]
         sum([*squares, total] if later else [total, *squares]).backward()
         gradients.append([x.grad for x in tensors])
@@ -429,29 +432,26 @@ def test_transpose_refuses_two_axes_and_negative_ones_and_names_swapaxes():
 
 
 @pytest.mark.parametrize("name, args, expected", [
-    ("gelu", (0.0,), 0),
     ("exp", (0,), 1),
-    ("sigmoid", (0.0,), 0.5),
-    ("sum", (2.0,), 2),
     ("mean", (3,), 3),
-    ("max", (2.5,), 2.5),
-    ("log_softmax", ([0.0],), [0]),
     ("relu", (-1.0,), 0),
-    ("reshape", (2.0, (1, 1)), [[2]]),
-    ("transpose", (2.0,), 2),
-    ("take", (2.0, Ellipsis), 2),
-    ("dropout", (2.0, 1.0, np.random.default_rng(0)), 0),
     ("maximum", (2, 3.0), 3),
     ("where", (True, 1.0, 2.0), 1),
-    ("broadcast_to", (2.0, (2,)), [2, 2]),
     ("stack", ([1, 2.0],), [1, 2]),
-    ("matmul", ([1.0, 2.0], [[3.0], [4.0]]), [11]),
     ("cross_entropy", ([[0.0, 0.0]], [0]), math.log(2)),
     ("embedding", (1, [[5.0], [6.0]]), [6]),
-    ("linear", ([1.0, 2.0], [[3.0, 4.0]], [5.0]), [16]),
-    ("layer_norm", ([[1.0, 1.0]],), [[0, 0]])])
-def test_ops_take_numbers_and_lists_as_arrays(name, args, expected):
+    ("linear", ([1.0, 2.0], [[3.0, 4.0]], [5.0]), [16])])
+def test_ops_have_these_values_of_numbers_and_lists(name, args, expected):
     assert np.allclose(mg.OPS[name](*args).data, expected, rtol=1e-14)
+
+
+def test_ops_take_numbers_and_lists_as_arrays():
+    for name, args, settings in EACH:
+        arrays = floats(args)
+        if all(a.size for a in arrays):         # of the others, a list has not the shape
+            expected, found = (applied(name, args, settings, given).data
+                               for given in (arrays, [a.tolist() for a in arrays]))
+            assert np.array_equal(expected, found), name
 
 
 ONES = np.ones((2, 3))
@@ -469,28 +469,14 @@ def test_an_axis_that_does_not_exist_is_refused_by_every_op(name, before, axis):
     assert f"axis {axis} is out of bounds for array of dim" in says
 
 
-@pytest.mark.parametrize("dtype, number", [("complex128", 1j), ("float16", np.float16(1))])
-@pytest.mark.parametrize("name, before", [
-    ("multiply", ()),
-    ("add", ()),
-    ("power", (2,)),
-    ("where", (True, 1)),
-    ("exp", ()),
-    ("tanh", ()),
-    ("softmax", ()),
-    ("layer_norm", ()),
-    ("sum", ()),
-    ("matmul", ()),
-    ("linear", ()),
-    ("gelu", ())])
-def test_ops_refuse_types_that_a_tensor_cannot_hold(dtype, number, name, before):
-    given = np.full((2, 2), number)
-    more = {"multiply": (1,),
-            "add": (1,),
-            "matmul": (given,),
-            "linear": (given,)}.get(name, ())
-    says = refusal(TypeError, mg.OPS[name], *before, given, *more)
-    assert f"float64, integers or bools), not {dtype}: convert it first" in says
+@pytest.mark.parametrize("dtype", ["complex128", "float16"])
+def test_ops_refuse_types_that_a_tensor_cannot_hold(dtype):
+    for name, args, settings in EACH:
+        if name == "sigmoid" and dtype == "complex128":
+            continue        # is computed of the size of a complex number, which is a float
+        given = [a.astype(dtype) for a in floats(args)]
+        says = refusal(TypeError, applied, name, args, settings, given)
+        assert f"float64, integers or bools), not {dtype}: convert it first" in says
 
 
 def test_equal_maxima_share_the_gradient():

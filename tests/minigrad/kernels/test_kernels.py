@@ -205,7 +205,7 @@ def test_a_part_of_a_batch_drops_what_the_whole_drops_there(on):
 
 @both_types
 @pytest.mark.parametrize("i, seed", [(0, 3), (1, 2**32), (777, 2**63 - 1),
-                                     (39_999, 1234567890123456789)])
+                                     (99_999, 1234567890123456789)])
 def test_dropout_keeps_an_element_if_and_only_if_its_32_bits_reach_p(i, seed, dtype):
     """The bits again, in Python's whole numbers, which never overflow."""
     bits = i
@@ -214,25 +214,10 @@ def test_dropout_keeps_an_element_if_and_only_if_its_32_bits_reach_p(i, seed, dt
         bits = (bits ^ bits >> 16) * 0x7FEB352D % 2**32
         bits = (bits ^ bits >> 15) * 0x846CA68B % 2**32
         bits ^= bits >> 16
-    ones = np.ones(40_000, dtype)           # enough for several threads
+    ones = np.ones(100_000, dtype)          # enough for several threads
     for dropout in (formulas.dropout, plain.dropout):
         assert dropout(ones, Drop(bits / 2**32, seed))[i] > 0
         assert dropout(ones, Drop((bits + 1) / 2**32, seed))[i] == 0
-
-
-def test_dropout_masks_look_random():
-    n = 1_000_000
-    p = 0.3
-    masks = np.stack([formulas.dropout(np.ones(n, np.float32), Drop(p, seed)) > 0
-                      for seed in (1, 2, 2**32 + 1)])
-    std = np.sqrt(p * (1 - p))
-    error = 4 / np.sqrt(n)          # four standard errors of a correlation
-    assert np.abs(masks.mean(axis=1) - (1 - p)).max() < error * std
-    unit = (masks - (1 - p)) / std
-    for lag in (1, 2, 64, 256, 65536):
-        along = (unit[:, lag:] * unit[:, :-lag]).mean(axis=1)
-        assert np.abs(along).max() < error, lag
-    assert np.abs(np.corrcoef(masks)[np.triu_indices(3, 1)]).max() < error
 
 
 @compiled_only
