@@ -180,11 +180,10 @@ def tokenizer_json(metadata: Mapping[str, object]) -> str:
     """Return the tokenizer.json, as the library tokenizers reads it, of a GGUF file's byte-level
     BPE (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
     section 3.2; on bytes: Radford et al. 2019, section 2.2)."""
-    stated = {key.removeprefix("tokenizer.ggml."): value for key, value in metadata.items()}
-    for key, known in (("model", ["gpt2"]), ("pre", [*SPLITS])):
-        if (value := stated.get(key)) not in known:
-            raise FormatError(f"its tokenizer.ggml.{key} is {shown(str(value))}, and only "
-                              f"{' and '.join(known)} can be read")
+    stated = {key.removeprefix(TOKENS): value for key, value in metadata.items()}
+    for key, known in (("model", ["gpt2"]), ("pre", SPLITS)):
+        if stated.get(key) not in known:
+            families.refuse("it", TOKENS + key, stated.get(key), *known)
     tokens, kinds = stated["tokens"], stated["token_type"]
     if len(set(tokens)) < len(tokens) or len(kinds) != len(tokens):
         raise FormatError("its tokens are not all different, or do not have one type each")

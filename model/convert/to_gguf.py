@@ -128,18 +128,23 @@ def _metadata(library, model, family, tensors, of_kinds):
     if config.position == "rotary":     # a shorter block in fine-tuning takes no position away
         sizes[length] = max(config.block_size, theirs.get(length, 0))
     tokens = _tokens(model.tokenizer)
-    same = theirs.get("general.architecture") == family.name
-    found = {} if same else {"general.architecture": family.name} | sizes | of_kinds | tokens
     anew = sizes | of_kinds
-    found = {key: tokens[key] if value is None else anew.get(key, value)
-             for key, value in (found | theirs).items()}
+    same = theirs.get("general.architecture") == family.name
+    if same:        # what the file had, in its order, of this model
+        found = {key: tokens[key] if value is None else anew.get(key, value)
+                 for key, value in theirs.items()}
+    else:
+        found = {"general.architecture": family.name} | tokens | theirs | anew
     # Without, what came is of another file, such as the chat template of a folder of Hugging Face.
     if not same or NOTE in theirs or config != configuration(found, tensors)[0]:
         found[NOTE] = json.dumps(asdict(config))
     types = library.GGUFValueType
-    return {key: (value, *map(types, brought[key][1])) if key in brought else
-            (value, types.UINT32 if type(value) is int else types.get_type(value))
-            for key, value in found.items()}
+
+    def types_of(key, value):
+        if key in brought:
+            return map(types, brought[key][1])
+        return [types.UINT32 if type(value) is int else types.get_type(value)]
+    return {key: (value, *types_of(key, value)) for key, value in found.items()}
 
 
 def _tokens(tokenizer):

@@ -55,9 +55,11 @@ class EncoderDecoderConfig:
 def stacked_heads(head: type, c: EncoderDecoderConfig, rng: np.random.Generator,
                   dtype: type) -> StackedHeads:
     """Return H heads of C / H channels side by side, and their output projection."""
-    heads = [head(c.n_embd, c.n_embd // c.n_head, qkv_bias=c.bias, dropout=c.dropout, rng=rng,
-                  dtype=dtype) for _ in range(c.n_head)]
-    return StackedHeads(heads, Linear(c.n_embd, c.n_embd, c.bias, rng, c.std_out, dtype))
+    C = c.n_embd
+    D = C // c.n_head
+    heads = [head(C, D, qkv_bias=c.bias, dropout=c.dropout, rng=rng, dtype=dtype)
+             for _ in range(c.n_head)]
+    return StackedHeads(heads, Linear(C, C, c.bias, rng, c.std_out, dtype))
 
 
 class EncoderBlock(Module):
@@ -75,9 +77,9 @@ class EncoderBlock(Module):
 
     def __call__(self, x: Tensor, mask: np.ndarray, rng: Rng = None) -> Tensor:
         """`mask` (B, 1, S) is false at padding."""
-        x = x + self.dropout(self.attention(self.norm1(x), mask=mask, rng=rng), rng)
-        x = x + self.dropout(self.mlp(self.norm2(x)), rng)
-        return x
+        mixed = self.attention(self.norm1(x), mask=mask, rng=rng)
+        x = x + self.dropout(mixed, rng)
+        return x + self.dropout(self.mlp(self.norm2(x)), rng)
 
 
 class DecoderBlock(Module):
@@ -96,10 +98,11 @@ class DecoderBlock(Module):
 
     def __call__(self, x: Tensor, memory: Tensor, mask: np.ndarray, rng: Rng = None) -> Tensor:
         """`mask` (B, 1, S) is false at the memory's padding."""
-        x = x + self.dropout(self.attention(self.norm1(x), rng), rng)
-        x = x + self.dropout(self.across(self.norm2(x), memory, mask=mask, rng=rng), rng)
-        x = x + self.dropout(self.mlp(self.norm3(x)), rng)
-        return x
+        within = self.attention(self.norm1(x), rng)
+        x = x + self.dropout(within, rng)
+        across = self.across(self.norm2(x), memory, mask=mask, rng=rng)
+        x = x + self.dropout(across, rng)
+        return x + self.dropout(self.mlp(self.norm3(x)), rng)
 
 
 class EncoderDecoder(Module):
@@ -131,7 +134,8 @@ class EncoderDecoder(Module):
 
     def encode(self, source: np.ndarray, rng: Rng = None) -> tuple[Tensor, np.ndarray]:
         """Return the memory of a source, (B, S, C), and a mask, (B, 1, S), false at padding."""
-        mask = (np.asarray(source) != PAD)[..., None, :]
+        mask = np.asarray(source) != PAD
+        mask = mask[..., None, :]
         x = self._embed(source, rng)
         for block in self.encoder:
             x = block(x, mask, rng)
@@ -180,7 +184,8 @@ class EncoderDecoder(Module):
         with mg.no_grad():
             memory, mask = self.encode(source)
             while target.shape[1] <= self.config.block_size and not ended.all():
-                likeliest = self.decode(target, memory, mask).data[:, -1].argmax(axis=-1)
+                logits = self.decode(target, memory, mask).data[:, -1]
+                likeliest = logits.argmax(axis=-1)
                 likeliest[ended] = PAD
                 ended |= likeliest == END
                 target = np.concatenate([target, likeliest[:, None]], axis=1)

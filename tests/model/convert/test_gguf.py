@@ -184,7 +184,7 @@ def test_digits_beginnings_and_user_tokens_are_as_the_file_says(pre, parts, tmp_
 
 def test_a_tokenizer_may_be_given(tmp_path):
     path = written(tmp_path / "model.gguf", *llama(**{"tokenizer.ggml.model": "llama"}))
-    with pytest.raises(FormatError, match="tokenizer.ggml.model is llama, .* gpt2 .*--tokenizer"):
+    with pytest.raises(FormatError, match="tokenizer.ggml.model = llama, .* gpt2 .*--tokenizer"):
         read(path)
     other = read(written(tmp_path / "other.gguf", *llama())).tokenizer
     (tmp_path / "tokenizer.json").write_text(other.json, encoding="utf-8")
@@ -243,8 +243,8 @@ REFUSED = {
     "a text that is none": ({"x": struct.pack("<IQ", 8, 1) + b"\xff"}, "utf-8"),
     "a value of an unknown kind": ({"x": struct.pack("<I", 13)}, "13.* is not a valid"),
     "an alignment of 0": ({"general.alignment": 0}, "Invalid alignment"),
-    "another split": ({"tokenizer.ggml.pre": "llama-bpe"}, "pre is llama-bpe, .*--tokenizer"),
-    "no split": ({"tokenizer.ggml.pre": None}, "pre is None, .*--tokenizer"),
+    "another split": ({"tokenizer.ggml.pre": "llama-bpe"}, "pre = llama-bpe, .*--tokenizer"),
+    "no split": ({"tokenizer.ggml.pre": None}, "pre = None, .*--tokenizer"),
     "no merges": ({"tokenizer.ggml.merges": None}, "merges.*--tokenizer"),
     "merges of nothing": ({"tokenizer.ggml.merges": ["x yz"]}, "cannot read its tokenizer"),
     "a token twice": ({"tokenizer.ggml.tokens": [END] * V}, "not all different"),
