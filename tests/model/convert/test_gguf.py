@@ -1,4 +1,6 @@
 """GGUF files: the model comes out as float32, and a file that is damaged or lies is refused."""
+import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -144,6 +146,16 @@ def test_configuration_weights_and_tokens_come_out(made, config, alignment, tmp_
     assert found.notes[0].startswith("its weights are stored as F32; a checkpoint keeps ")
 
 
+@pytest.mark.parametrize("changes, believed", [
+    ({"dropout": 0.1}, True), ({"tied": True}, False), ({"mlp_bias": True}, False),
+    ({"n_head": 2, "n_kv_head": 1}, False), ({"norm": "layer"}, False), ({"depth": 3}, False)])
+def test_a_noted_configuration_is_believed_if_keys_and_tensors_agree(changes, believed, tmp_path):
+    note = dataclasses.asdict(LLAMA) | changes
+    found = read(written(tmp_path / "model.gguf", *llama(**{"minigrad.config": json.dumps(note)})))
+    assert found.config == (TransformerConfig(**note) if believed else LLAMA)
+    assert list(found.weights) == list(weights_of(LLAMA))
+
+
 def test_weights_of_lower_precision_are_those_of_the_library(tmp_path):
     import gguf
     draw = np.random.default_rng(0)
@@ -212,6 +224,7 @@ REFUSED = {
     "angles of its own": ({"rope_freqs.weight": np.ones(4)}, "scale the rotary angles .* llama3"),
     "another vocabulary": ({"llama.vocab_size": V + 1}, f"vocab_size = {V + 1}, and only {V} can"),
     "heads that cannot share": ({"llama.attention.head_count_kv": 3}, "cannot share n_kv_head 3"),
+    "a view of the future": ({"llama.attention.causal": False}, "causal = False, and only True"),
     "experts": ({"llama.expert_count": 8}, r"llama has expert_count = 8"),
     "heads that differ by layer": ({"llama.attention.head_count_kv": [2, 1]}, "n_kv_head takes a"),
     "heads of another width": ({"llama.attention.key_length": 16}, "key_length = 16, and only 8"),

@@ -1,6 +1,7 @@
 """GGUF files that are written: the model comes back, a file that came from llama.cpp goes out as it
 was, and llama.cpp itself computes what the engine computes."""
 import dataclasses
+import itertools
 import json
 import re
 from pathlib import Path
@@ -73,6 +74,23 @@ def imported(made=llama, alignment=32, **changes):
     return file
 
 
+def through(*names):
+    """Convert from each name to the next."""
+    for source, target in itertools.pairwise(names):
+        main([source, target])
+
+
+def stated(path):
+    """The metadata of a file, as the library reads them."""
+    import gguf as library
+    return {key: field.contents() for key, field in library.GGUFReader(path).fields.items()}
+
+
+def in_json(*path):
+    """What is in a JSON file."""
+    return json.loads(Path(*path).read_text("utf-8"))
+
+
 @pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2, WIDER])
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
 def test_write_stores_a_model_of_characters_that_comes_back(config, kind, capsys):
@@ -136,9 +154,8 @@ def test_write_keeps_options_that_the_keys_of_a_file_cannot_say():
     main(["other.npz", "m.gguf"])
     found = gguf.read("m.gguf")
     assert found.config == other.config
-    import gguf as library      # rotary positions reach as far as before
-    fields = library.GGUFReader("m.gguf").fields
-    assert fields["llama.context_length"].contents() == model.config.block_size == 16
+    # Rotary positions reach as far as before.
+    assert stated("m.gguf")["llama.context_length"] == model.config.block_size == 16
     main(["m.gguf", "again.gguf"])
     assert Path("again.gguf").read_bytes() == Path("m.gguf").read_bytes()
 
@@ -150,17 +167,16 @@ def test_rotary_positions_reach_as_far_as_before_in_folders_of_hugging_face():
     short = Transformer(dataclasses.replace(model.config, block_size=8))
     short.load_state_dict(model.state_dict())
     save_checkpoint("short.npz", short, tokenizer)
-    for source, target in (("short.npz", "hf"), ("hf", "back"), ("back", "hf2"), ("hf2", "m.gguf")):
-        main([source, target])
+    through("short.npz", "hf", "back", "hf2", "m.gguf")
     for folder in ("hf", "hf2"):
-        said = json.loads(Path(folder, "config.json").read_text("utf-8"))
-        assert said["max_position_embeddings"] == 16
-        assert said["minigrad"]["block_size"] == 8
-    import gguf as library
-    assert library.GGUFReader("m.gguf").fields["llama.context_length"].contents() == 16
+        config = in_json(folder, "config.json")
+        assert config["max_position_embeddings"] == 16
+        assert config["minigrad"]["block_size"] == 8
+        assert in_json(folder, "tokenizer_config.json")["model_max_length"] == 16
+    assert stated("m.gguf")["llama.context_length"] == 16
     assert gguf.read("m.gguf").config == load_checkpoint("back/ckpt.npz")[0].config == short.config
-    said.pop("minigrad")        # as another program writes a folder
-    Path("hf2", "config.json").write_text(json.dumps(said), "utf-8")
+    config.pop("minigrad")      # as another program writes a folder
+    Path("hf2", "config.json").write_text(json.dumps(config), "utf-8")
     main(["hf2", "theirs"])
     _, tokenizer, *_ = load_checkpoint("theirs/ckpt.npz")
     assert tokenizer.metadata["keys"]["llama.context_length"] == [16, [4]]
@@ -191,18 +207,13 @@ def test_write_keeps_every_tensor_that_training_did_not_change():
 def test_the_chat_template_goes_through_folders_of_hugging_face_and_back():
     file = imported()
     template = EVERYTHING["tokenizer.chat_template"]
-    for source, target in (("out", "folder"), ("folder", "out2"), ("out2", "folder2"),
-                           ("folder2", "m.gguf")):
-        main([source, target])
+    through("out", "folder", "out2", "folder2", "m.gguf")
     for folder in ("folder", "folder2"):
-        said = json.loads(Path(folder, "tokenizer_config.json").read_text("utf-8"))
-        assert said["chat_template"] == template
-        assert "minigrad.metadata" not in Path(folder, "tokenizer.json").read_text("utf-8")
-    import gguf as library
-    found = library.GGUFReader("m.gguf").fields
-    assert found["tokenizer.chat_template"].contents() == template
-    assert found["tokenizer.ggml.tokens"].contents() == library.GGUFReader(file).fields[
-        "tokenizer.ggml.tokens"].contents()
+        assert in_json(folder, "tokenizer_config.json")["chat_template"] == template
+        assert "minigrad.metadata" not in str(in_json(folder, "tokenizer.json"))
+    found = stated("m.gguf")
+    assert found["tokenizer.chat_template"] == template
+    assert found["tokenizer.ggml.tokens"] == stated(file)["tokenizer.ggml.tokens"]
 
 
 @pytest.mark.needs("gguf", "convert")
@@ -213,18 +224,15 @@ def test_a_tokenizer_without_merges_goes_out_with_one_that_no_text_has():
     tokenizer = TokenTokenizer(json.dumps(parts))
     save_checkpoint("ckpt.npz", Transformer(config), tokenizer)
     main(["ckpt.npz", "m.gguf"])
-    import gguf as library
-    fields = library.GGUFReader("m.gguf").fields
-    assert fields["tokenizer.ggml.merges"].contents() == ["ÿ ÿ"]
+    assert stated("m.gguf")["tokenizer.ggml.merges"] == ["ÿ ÿ"]
 
 
 def test_a_chat_template_in_a_file_of_its_own_is_kept():
     imported()
     main(["out", "folder"])
-    config = Path("folder/tokenizer_config.json")
-    said = json.loads(config.read_text("utf-8"))
-    del said["chat_template"]
-    config.write_text(json.dumps(said), "utf-8")
+    config = in_json("folder/tokenizer_config.json")
+    del config["chat_template"]
+    Path("folder/tokenizer_config.json").write_text(json.dumps(config), "utf-8")
     Path("folder/chat_template.jinja").write_text("ä {{ x }}", "utf-8")
     main(["folder", "m.gguf"])
     assert gguf.read("m.gguf").tokenizer.metadata["keys"][
@@ -308,8 +316,7 @@ def test_llama_cpp_makes_as_many_tokens_of_a_text_as_a_tokenizer_json_does(pre):
         "tokenizer.ggml.pre": pre, "tokenizer.ggml.merges": [*MERGES[:-1], "1 2"],
         "tokenizer.ggml.tokens": [*TOKENS[:-1], "12"],
         "tokenizer.ggml.token_type": [3] + [1] * (V - 3) + [4, 1]})
-    for source, target in (("out", "folder"), ("folder", "m.gguf")):
-        main([source, target])
+    through("out", "folder", "m.gguf")
     _, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
     starts = ["12 1", f"a{TOKENS[-2]}", " the é漢"]
     answers = answered("m.gguf", starts)
