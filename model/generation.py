@@ -3,6 +3,7 @@
 `minigrad.random.draw` draws an id from logits; the KV cache is `model.kv_cache`.
 Shapes: B texts, T ids (of characters or tokens), V vocabulary.
 """
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +13,7 @@ import minigrad as mg
 from data.tokenizer import Stream, Tokenizer
 from minigrad import random
 from minigrad.random import generator
+from model.command import flag, problems
 from model.transformer import Transformer
 
 AT_ONCE = 8             # ids that a kernel draws before they are shown, and
@@ -106,15 +108,14 @@ class Reader:
         return window, 0
 
 
-def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Refuse settings that have no meaning; the message names them."""
-    if not 0 <= temperature < np.inf:
-        raise ValueError(f"temperature is a number of at least 0 (0 is greedy), not {temperature}")
-    if top_k is not None and (not isinstance(top_k, (int, np.integer)) or top_k < 1):
-        raise ValueError(f"top_k is a whole number of at least 1, not {top_k}; "
-                         "leave it out to keep all")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p is a probability above 0 and at most 1, not {top_p}")
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """How an id is drawn; see `stream_many`."""
+    temperature: float = flag(0.8, "0 takes the likeliest, 1 draws as the model predicts",
+                              at_least=0)
+    top_k: int = flag(None, "draw from so many of the likeliest only", unset="all", at_least=1)
+    top_p: float = flag(None, "draw from the likeliest that together have this probability "
+                              "(nucleus sampling)", unset="all", above=0, at_most=1)
 
 
 def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
@@ -133,15 +134,21 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     top_p : then from the fewest likeliest that together have at least this probability (Holtzman
         et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1).
     cache, slide : see `Reader`; without the cache the text is the same.
+
+    Raises
+    ------
+    ValueError : a setting has no meaning, or the prompt a character that the model does not know.
     """
-    check_settings(temperature, top_k, top_p)
+    drawing = Drawing(temperature, top_k, top_p)
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens is at least 0, not {max_new_tokens}")
+    if wrong := problems(drawing):
+        raise ValueError(wrong[0])
     ids = beginning(tokenizer, prompt)
     reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
     generators = [generator(seed, "sampling") for seed in seeds]
     texts = [Text(tokenizer.stream(ids), tokenizer.end, stop) for _ in seeds]
-    return _continue(reader, generators, texts, max_new_tokens, (temperature, top_k, top_p))
+    return _continue(reader, generators, texts, max_new_tokens, dataclasses.astuple(drawing))
 
 
 def _continue(reader, generators, texts, left, settings):

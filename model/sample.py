@@ -11,7 +11,7 @@ import sys
 from minigrad import compiled
 from model.checkpoint import Checkpoint, load_checkpoint, path_of
 from model.command import Parser, Words, announced_if_slow, answering, flag, text_or_file
-from model.generation import AT_ONCE, stream_many
+from model.generation import AT_ONCE, Drawing, stream_many
 
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
@@ -19,7 +19,7 @@ OF_SCORES = {"out_dir", "score", "slide", "skip_unknown", "prove"}      # settin
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(Drawing):
     """The settings of the command; the names are nanoGPT's where it has one."""
     out_dir: Words = flag(("out",), "folder of the run, with its ckpt.npz, or a checkpoint; "
                                     "the predictions of several are averaged")
@@ -27,11 +27,6 @@ class Settings:
     num_samples: int = flag(1, "how many texts", at_least=1)
     max_new_tokens: int = flag(500, "characters to write after the beginning, or tokens if the "
                                     "model has tokens", at_least=1)
-    temperature: float = flag(0.8, "0 takes the likeliest, 1 draws as the model predicts",
-                              at_least=0)
-    top_k: int = flag(None, "draw from so many of the likeliest only", unset="all", at_least=1)
-    top_p: float = flag(None, "draw from the likeliest that together have this probability "
-                              "(nucleus sampling)", unset="all", above=0, at_most=1)
     seed: int = flag(1337, "of the draws; the next sample takes the next number", at_least=0)
     stop: str = flag(None, "end a text before this would be written")
     cache: bool = flag(True, "use the KV cache instead of computing keys and values again for each "
