@@ -69,7 +69,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
             evaluate(run, progress)
         for step in steps(run):
             explain_nan(run, step)
-            if run.is_told_to_stop(interrupts.came):    # a later one is for the next step
+            if ranks.any(interrupts.came):    # a later one is for the next step
                 run.save_last()
                 break
             progress.show(step)
@@ -77,7 +77,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
                 evaluate(run, progress)
             elif run.is_time_to_save(step):
                 run.save_last()
-        stop = run.is_told_to_stop(interrupts.came)
+        stop = ranks.any(interrupts.came)
     if stop:
         print(f"\n{stopped(run)}", file=sys.stderr)    # the reader of the other may have ended
         sys.exit(130)

@@ -2,7 +2,7 @@
 
 `model.ranks.mpi.MPIRanks` does the same by messages, with an all-reduce of the gradients.  It is
 imported only where an MPI launcher has started several processes.  All ranks call the same methods
-in the same order; of one rank alone, a training step calls none of them.
+in the same order; of one rank alone, `steps` in train.py calls none of them.
 """
 import os
 from collections.abc import Callable

@@ -211,8 +211,9 @@ def stopped(run: Run) -> str:
     last = run.folder / LAST
     steps = run.state.iteration
     kept = f"all is kept in {last}"
-    if run.kept != steps:
-        kept = f"{last} keeps the first {run.kept:,}, as no run could be resumed after the others"
+    if run.last_saved != steps:
+        kept = (f"{last} keeps the first {run.last_saved:,}, as no run could be resumed after the "
+                "others")
     return (f"stopped after {number_of(steps, 'step')}; {kept}.  Resume with:\n"
             f"    {run.folder.resume_command(run.settings.data)}")
 

@@ -172,15 +172,15 @@ class Run:
     def __post_init__(self) -> None:
         self.state = state = State(self.settings.seed)
         self.profile = mg.Profile()
-        self.max_iters = self.settings.steps
         self.highest = [group["lr"] for group in self.optimizer.param_groups]
-        self.saved = time.monotonic()
-        self.kept = None                    # the iteration in last.npz
+        self.max_iters = self.settings.steps
+        self.saved_at = time.monotonic()
+        self.last_saved = None              # the iteration in last.npz
         if self.resumed:
             state.restore(self.resumed.training["state"])
             restore_optimizer(self.optimizer, self.model, self.resumed.optimizer,
                               state.iteration - state.skipped)
-            self.kept = state.iteration
+            self.last_saved = state.iteration
         self.first = state.iteration
         self.rows = slice(None)             # of each batch, which this process computes
         self.dropout = state.dropout
@@ -240,7 +240,7 @@ class Run:
         """Whether no step is left, all is saved, and the last step is evaluated, or is the last one
         only because the run was resumed with another end."""
         state = self.state
-        if not self.is_over() or self.kept != state.iteration:
+        if not self.is_over() or self.last_saved != state.iteration:
             return False
         if state.iteration == state.evaluated:
             return True
@@ -268,10 +268,6 @@ class Run:
         are several."""
         if self.mean:
             step.loss = self.mean.average(step.loss)
-
-    def is_told_to_stop(self, came: bool) -> bool:
-        """Whether a signal to stop came to this rank or to another one."""
-        return self.ranks.any(came) if self.mean else came
 
     @timed("batches")
     def batches(self, step: Step) -> list[data.Batch]:
@@ -334,7 +330,7 @@ class Run:
     def is_time_to_save(self, step: Step) -> bool:
         """Whether last.npz is to be written now: after one more step, which may take twice as long
         as this one, more than --checkpoint_interval seconds would have passed."""
-        waited = time.monotonic() - self.saved + 2 * step.seconds
+        waited = time.monotonic() - self.saved_at + 2 * step.seconds
         return 0 < self.settings.checkpoint_interval < waited
 
     @functools.cached_property
@@ -388,11 +384,11 @@ class Run:
 
     def record(self) -> Record:
         """Return what a checkpoint keeps of the run, besides model and optimiser."""
-        kept = dataclasses.asdict(self.settings) | {"profile": 0}
+        settings = dataclasses.asdict(self.settings) | {"profile": 0}
         texts = [name if name in data.KNOWN_TEXTS else os.path.abspath(name)
                  for name in self.settings.data]
-        kept["data"] = texts if len(texts) > 1 else texts[0]
-        return dict(settings=kept, text=self.text.digest, state=self.state.saved())
+        settings["data"] = texts if len(texts) > 1 else texts[0]
+        return dict(settings=settings, text=self.text.digest, state=self.state.saved())
 
     def save_last(self) -> None:
         """Write last.npz, from which the run can be resumed, and keep the one before it.  Write
@@ -406,8 +402,8 @@ class Run:
                        "weight or the optimiser's state is nan or inf", sys.stderr)
             return
         self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
-        self.kept = self.state.iteration
-        self.saved = time.monotonic()
+        self.last_saved = self.state.iteration
+        self.saved_at = time.monotonic()
 
 
 def join(command: str) -> contextlib.AbstractContextManager[Ranks]:

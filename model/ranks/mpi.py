@@ -88,17 +88,14 @@ class MPIRanks(Ranks):
     def muon(self, *args, **settings) -> SharedMuon:
         return SharedMuon(self, *args, **settings)
 
-    def meet(self) -> None:
-        self._meet()
-
     def any(self, flag: bool) -> bool:
-        return bool(self._meet(flag).any())
+        return bool(self.meet(flag).any())
 
     def total(self, number: float) -> float:
-        return sum(self._meet(number).tolist())
+        return sum(self.meet(number).tolist())
 
     def from_first(self, number: float) -> float:
-        return float(self._meet(number)[0])
+        return float(self.meet(number)[0])
 
     def made_by_first(self, make: Callable[[], Any]) -> Any:
         made = make() if self.first else None
@@ -136,7 +133,7 @@ class MPIRanks(Ranks):
     @contextlib.contextmanager
     def _exchange(self, array=False):
         """Meet, and then exchange more; time it if it is an array."""
-        self._meet()
+        self.meet()
         started = time.perf_counter()
         self._exchanging = True     # so it stays if a signal ends it
         yield
@@ -144,7 +141,7 @@ class MPIRanks(Ranks):
         if array:
             self.summing += time.perf_counter() - started
 
-    def _meet(self, number=0.0):
+    def meet(self, number: float = 0.0) -> np.ndarray:
         """Wait for all ranks; return a number of each, (size,)."""
         started = time.perf_counter()
         self._exchanging = True

@@ -116,9 +116,9 @@ def explain(run: Run, step: Step, ends: bool) -> None:
                    f"optimiser stay as they were.  {remedy}.  To repeat it:\n"
                    f"    {folder.replay_command()}\n", sys.stderr)
         return
-    if run.kept is not None:
+    if run.last_saved is not None:
         kept = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} "
-                f"resumes after step {run.kept:,}, with other settings if you give them")
+                f"resumes after step {run.last_saved:,}, with other settings if you give them")
     after = f" after {SKIPS_IN_A_ROW} skipped steps in a row" if many else ""
     raise ValueError(f"{what}, so the run ends{after}; the op that made it is named above, and "
                      f"{folder.replay_command()} repeats the first such step.  {remedy}; {kept}")
