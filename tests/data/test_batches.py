@@ -33,7 +33,8 @@ def test_every_start_is_equally_likely_with_the_last_one_possible():
 def test_batches_are_contiguous_int64_whatever_the_ids(dtype):
     ids = np.arange(40).astype(dtype)
     for array in (*random_batch(ids, 3, 8, np.random.default_rng(0)), *windows(ids, 8)):
-        assert array.dtype == np.int64 and array.flags.c_contiguous
+        assert array.dtype == np.int64
+        assert array.flags.c_contiguous
 
 
 @pytest.mark.parametrize("n_ids, block_size", [(9, 8), (17, 8), (10, 8), (16, 8), (18, 8), (5, 1)])
@@ -75,7 +76,8 @@ def test_a_pass_of_shuffled_windows_reads_an_id_at_most_once_and_all_but_the_end
     for number in range(3):
         x, y = shuffled.batch(number * shuffled.n, shuffled.n)
         assert x.shape == y.shape == (shuffled.n, T)
-        assert np.array_equal(y, x + 1) and y.max() < N
+        assert np.array_equal(y, x + 1)
+        assert y.max() < N
         read = np.sort(x, axis=None)
         assert np.array_equal(read, read[0] + np.arange(len(read)))
         assert N - len(read) < 2 * T + 1

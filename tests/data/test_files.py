@@ -58,7 +58,8 @@ def test_whatever_happens_the_old_file_alone_is_left(tmp_path, monkeypatch, erro
         if where == "in the body":
             fail()
     assert caught.value is error
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
     assert getattr(error, "filename", str(path)) == str(path)
     with pytest.raises(OSError) as caught, replacing(tmp_path / "nowhere" / "a.txt"):
         pass
@@ -84,7 +85,8 @@ def test_replacing_waits_up_to_two_seconds_for_a_program_that_has_the_file_open(
         with open_elsewhere(monkeypatch, ["a.txt"], attempts, winerror) as refused:
             with replacing(path) as file:
                 file.write(b"new %d" % attempts)
-        assert len(refused) == attempts and path.read_bytes() == b"new %d" % attempts
+        assert len(refused) == attempts
+        assert path.read_bytes() == b"new %d" % attempts
     assert sum(files.PAUSES) == pytest.approx(2)
 
 
@@ -108,8 +110,10 @@ def test_replacing_leaves_the_old_file_if_its_name_is_refused_for_good(
     with pytest.raises(PermissionError) as caught:
         with replacing(path, before and tmp_path / before) as file:
             file.write(b"new")
-    assert caught.value.filename == str(path) and len(tried) == attempts
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+    assert caught.value.filename == str(path)
+    assert len(tried) == attempts
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 def test_every_file_of_the_project_is_renamed_by_rename():
@@ -158,15 +162,18 @@ def path(tmp_path):
 def test_an_array_of_any_shape_order_and_plain_dtype_comes_back(path, a):
     with read_arrays(written(path, content_of({"a": a}))) as arrays:
         found = arrays["a"]
-    assert found.shape == np.shape(a) and found.flags.writeable
-    assert np.array_equal(found, a) and found.dtype == np.asarray(a).dtype
+    assert found.shape == np.shape(a)
+    assert found.flags.writeable
+    assert np.array_equal(found, a)
+    assert found.dtype == np.asarray(a).dtype
 
 
 def test_without_its_seal_a_file_is_what_savez_writes():
     file = io.BytesIO()
     np.savez(file, **ARRAYS)
     content = content_of(ARRAYS)
-    assert content[:-files.SEAL - 2] == file.getvalue()[:-2] and content == sealed(content[:-64])
+    assert content[:-files.SEAL - 2] == file.getvalue()[:-2]
+    assert content == sealed(content[:-64])
     with np.load(io.BytesIO(content), allow_pickle=False) as found:
         assert all(np.array_equal(found[name], a) for name, a in ARRAYS.items())
 
@@ -285,14 +292,16 @@ def test_a_file_that_lies_is_refused_before_memory_is_taken_or_an_object_made(pa
     path.write_bytes(content)
     with memory() as taken, pytest.raises(ValueError), read_arrays(path) as arrays:
         dict(arrays)
-    assert taken[0] < 1_500_000 and not Trap.sprung
+    assert taken[0] < 1_500_000
+    assert not Trap.sprung
 
 
 def test_a_careless_reader_would_have_made_the_object(path, monkeypatch):
     monkeypatch.setattr(Trap, "sprung", False)
     path.write_bytes(LIES["objects"])
     with np.load(path, allow_pickle=True) as file:
-        assert file["a"].shape == (1,) and Trap.sprung
+        assert file["a"].shape == (1,)
+        assert Trap.sprung
 
 
 # A folder for one process

@@ -17,14 +17,19 @@ LANTERN = read_text("lantern")
 def test_a_text_is_its_characters_and_their_ids_in_two_parts(tokenizer):
     text = Text(WORDS, tokenizer=tokenizer)
     train, val = text.parts()
-    assert train + val == WORDS and len(text) == len(WORDS) and len(val) == len(WORDS) // 10
-    assert text.tokenizer.decode(text.train) == train and text.tokenizer.decode(text.val) == val
-    assert tokenizer in (None, text.tokenizer) and text.digest == digest(WORDS)
+    assert train + val == WORDS
+    assert len(text) == len(WORDS)
+    assert len(val) == len(WORDS) // 10
+    assert text.tokenizer.decode(text.train) == train
+    assert text.tokenizer.decode(text.val) == val
+    assert tokenizer in (None, text.tokenizer)
+    assert text.digest == digest(WORDS)
 
 
 def test_different_ids_of_both_parts_are_counted_and_not_those_of_the_tokenizer():
     text = Text(50 * "ab" + "c", tokenizer=CharTokenizer("abcxyz"))
-    assert "c" not in text.parts()[0] and text.different == 3
+    assert "c" not in text.parts()[0]
+    assert text.different == 3
 
 
 def test_a_text_is_read_once_however_much_is_asked_of_it(tmp_path, monkeypatch):
@@ -32,16 +37,22 @@ def test_a_text_is_read_once_however_much_is_asked_of_it(tmp_path, monkeypatch):
     text = Text.read(str(tmp_path / "t.txt"))
     (tmp_path / "t.txt").unlink()
     monkeypatch.setattr(data.text, "CharTokenizer", None)
-    assert text.name.endswith("t.txt") and text.parts()[0] and text.windows(8)[0].size
+    assert text.name.endswith("t.txt")
+    assert text.parts()[0]
+    assert text.windows(8)[0].size
     assert text.digest == hashlib.sha256(WORDS.encode()).hexdigest()
 
 
 def test_a_batch_is_from_the_training_part_and_windows_are_from_the_other():
     text = Text("a" * 900 + "b" * 100)
     x, y = data.random_batch(text.train, 5, 7, np.random.default_rng(0))
-    assert x.shape == y.shape == (5, 7) and not x.any() and not y.any()
+    assert x.shape == y.shape == (5, 7)
+    assert not x.any()
+    assert not y.any()
     x, y = text.windows(7)
-    assert x.all() and len(x) == 15 and len(text.windows(7, wanted=4)[0]) == 4
+    assert x.all()
+    assert len(x) == 15
+    assert len(text.windows(7, wanted=4)[0]) == 4
 
 
 def test_problems_of_one_character_and_none_where_each_part_has_a_window():

@@ -20,9 +20,11 @@ def test_any_text_comes_back_by_a_vocabulary_in_any_order(text):
     backwards = "".join(dict.fromkeys(text))[::-1]
     for tokenizer, vocabulary in ((CharTokenizer(text), "".join(sorted(set(text)))),
                                   (CharTokenizer.of(backwards), backwards)):
-        assert tokenizer.vocabulary == vocabulary and tokenizer.vocab_size == len(set(text))
+        assert tokenizer.vocabulary == vocabulary
+        assert tokenizer.vocab_size == len(set(text))
         ids = tokenizer.encode(text)
-        assert ids.dtype == np.int64 and ids.shape == (len(text),)
+        assert ids.dtype == np.int64
+        assert ids.shape == (len(text),)
         assert ids.tolist() == [vocabulary.index(c) for c in text]
         assert tokenizer.decode(ids) == text
 
@@ -40,17 +42,20 @@ def test_a_vocabulary_that_is_empty_or_has_one_twice_or_does_not_fit_is_refused(
 def test_a_tokenizer_shows_its_kind_and_the_beginning_of_its_vocabulary():
     assert repr(CharTokenizer("a\ncb a")) == r"<CharTokenizer of 5 characters: \n abc>"
     many = repr(CharTokenizer("".join(map(chr, range(0x4e00, 0x6e00)))))
-    assert many.startswith("<CharTokenizer of 8,192 characters: 一") and len(many) < 130
+    assert many.startswith("<CharTokenizer of 8,192 characters: 一")
+    assert len(many) < 130
 
 
 def test_ids_may_come_in_any_form_and_be_changed_and_none_is_no_text():
     tokenizer = CharTokenizer("abc")
     tokenizer.encode("abc")[:] = 0
-    assert tokenizer.encode("abc").tolist() == [0, 1, 2] and tokenizer.vocabulary == "abc"
+    assert tokenizer.encode("abc").tolist() == [0, 1, 2]
+    assert tokenizer.vocabulary == "abc"
     for ids in ([2, 0], (2, 0), np.array([2, 0], np.uint8), iter([2, 0]), range(2, -1, -2)):
         assert tokenizer.decode(ids) == "ca"
     nothing = tokenizer.encode("")
-    assert nothing.shape == (0,) and nothing.dtype == np.int64
+    assert nothing.shape == (0,)
+    assert nothing.dtype == np.int64
     assert tokenizer.decode(nothing) == tokenizer.decode([]) == ""
 
 
@@ -87,7 +92,8 @@ def nearest(known, character):
     ("abc", "\U0010ffff", "'\\U0010ffff' (U+10FFFF)"), ("abc", "😀", "(GRINNING FACE)")])
 def test_the_first_unknown_character_is_named_with_its_place_and_its_neighbours(known, text, says):
     said = refused(CharTokenizer(known), text)
-    assert says in said and len(said) < 200
+    assert says in said
+    assert len(said) < 200
 
 
 KNOWN = "\n !\"',-.?ABCDEFGabcdefgxyz"
@@ -109,13 +115,15 @@ KNOWN = "\n !\"',-.?ABCDEFGabcdefgxyz"
 def test_the_nearest_characters_come_in_this_order(character, known, expected):
     named = nearest(known, character)
     assert named[:len(expected)] == expected
-    assert len(named) == len(set(named)) == min(3, len(known)) and set(named) <= set(known)
+    assert len(named) == len(set(named)) == min(3, len(known))
+    assert set(named) <= set(known)
 
 
 def test_what_is_unknown_can_be_left_out_and_is_counted():
     tokenizer = CharTokenizer("ab\n𝄞")
     assert tokenizer.without_unknown("ab𝄞\n") == ("ab𝄞\n", {})
     known, unknown = tokenizer.without_unknown("\ud800aéx𝄞éb")
-    assert known == "a𝄞b" and list(unknown.items()) == [("é", 2), ("x", 1), ("\ud800", 1)]
+    assert known == "a𝄞b"
+    assert list(unknown.items()) == [("é", 2), ("x", 1), ("\ud800", 1)]
     assert tokenizer.without_unknown("xyz") == ("", dict(x=1, y=1, z=1))
     assert tokenizer.without_unknown("") == ("", {})

@@ -49,13 +49,16 @@ def saved(path):
 def refused(path, **settings):
     """The one line that says why a file is not loaded."""
     message = refusal(CheckpointError, load_checkpoint, path, **settings)
-    assert str(path) in message and message.isprintable() and len(message) < 400 + len(str(path))
+    assert str(path) in message
+    assert message.isprintable()
+    assert len(message) < 400 + len(str(path))
     return message
 
 
 def test_a_damaged_file_names_those_beside_it_and_not_itself(saved):
     saved.write_bytes(b"damaged")
-    assert f"{DAMAGED}its seal" in refused(saved) and "; train anew; python -m" in refused(saved)
+    assert f"{DAMAGED}its seal" in refused(saved)
+    assert "; train anew; python -m" in refused(saved)
     for name in ("last.npz", "previous.npz"):
         saved.with_name(name).write_bytes(b"damaged")
     assert "; take last.npz or previous.npz beside it, or train anew; " in refused(saved)
@@ -68,7 +71,8 @@ def test_load_checkpoint_refuses_a_file_that_is_larger_than_the_memory(saved, mo
     load_checkpoint(saved)
     monkeypatch.setattr(limits, "memory_limit", lambda: size - 1.0)
     said = refusal(ValueError, load_checkpoint, saved)
-    assert said.startswith(f"the weights in {saved} need ") and said.endswith("a machine with more")
+    assert said.startswith(f"the weights in {saved} need ")
+    assert said.endswith("a machine with more")
 
 
 def write(path, arrays):
@@ -106,11 +110,13 @@ def test_all_of_a_checkpoint_comes_back_bit_for_bit(path, model, tokenizer, trai
     found = load_checkpoint(path, kinds=(Transformer, EncoderDecoder))
     found = pickle.loads(pickle.dumps(found))           # as one rank sends it to the others
     assert all(p.requires_grad for p in found.model.parameters())
-    assert type(found.model) is type(model) and found.model.config == model.config
+    assert type(found.model) is type(model)
+    assert found.model.config == model.config
     assert same(found.model.state_dict(), model.state_dict())
     assert found.tokenizer.vocabulary == tokenizer.vocabulary
     assert found.tokenizer.decode(found.tokenizer.encode(TEXT)) == TEXT
-    assert found.training == (training or {}) and found.optimizer == {}
+    assert found.training == (training or {})
+    assert found.optimizer == {}
 
 
 def test_loading_holds_the_weights_once_and_they_can_be_written_to(path):
@@ -168,7 +174,8 @@ def test_a_checkpoint_is_plain_arrays_under_documented_names_and_can_be_copied(p
     loaded, of_file = load_arrays(path)
     with of_file:
         save_arrays(copy, of_file.items())
-    assert loaded.model.config == CONFIG and copy.read_bytes() == path.read_bytes()
+    assert loaded.model.config == CONFIG
+    assert copy.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("cache", [True, False])
@@ -213,12 +220,16 @@ def test_a_tokenizer_of_tokens_comes_back_with_its_end(path, end):
     ({"tokenizer": np.zeros(0, np.uint8)}, "tokenizer"),
     ({"tokenizer": np.zeros((2, 2), np.uint8)}, "tokenizer and end"),
     ({"tokenizer": np.zeros(2)}, "tokenizer and end"),
-    ({"end": np.zeros(1, int)}, "tokenizer and end"), ({"end": np.array(1.0)}, "tokenizer and end"),
-    ({"end": np.array(270)}, "270"), ({"end": np.array(-2)}, "-2"),
-    ({"end": None}, "missing end"), ({"V": 265}, "266 ids for a model of 265")], ids=str)
+    ({"end": np.zeros(1, int)}, "tokenizer and end"),
+    ({"end": np.array(1.0)}, "tokenizer and end"),
+    ({"end": np.array(270)}, "270"),
+    ({"end": np.array(-2)}, "-2"),
+    ({"end": None}, "missing end"),
+    ({"V": 265}, "266 ids for a model of 265")], ids=str)
 def test_a_tokenizer_of_tokens_that_does_not_fit_is_refused(path, change, why, capfd):
     changed(with_tokens(path, change.pop("V", 270)), **change)
-    assert why in refused(path) and capfd.readouterr() == ("", "")
+    assert why in refused(path)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_where_the_library_of_tokens_is_missing_its_installation_is_named(tmp_path, monkeypatch):
@@ -226,7 +237,8 @@ def test_where_the_library_of_tokens_is_missing_its_installation_is_named(tmp_pa
     for name in ("last.npz", "previous.npz"):
         with_tokens(tmp_path / name)
     said = refused(tmp_path / "last.npz")
-    assert "python -m pip install -e '.[convert]'" in said and "train anew" not in said
+    assert "python -m pip install -e '.[convert]'" in said
+    assert "train anew" not in said
     with pytest.raises(CheckpointError, match="last.npz: its vocabulary is of tok"):
         load_last(tmp_path)         # which is not damaged
 
@@ -276,7 +288,8 @@ def test_what_could_not_be_loaded_is_refused_before_anything_is_written(saved, g
     before = saved.read_bytes()
     given = dict(model=Transformer(CONFIG), tokenizer=TOKENIZER) | given
     assert says in refusal(CheckpointError, save_checkpoint, saved, **given)
-    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+    assert saved.read_bytes() == before
+    assert os.listdir(saved.parent) == [saved.name]
 
 
 def test_the_state_of_an_optimiser_is_restored_by_name_and_that_of_another_is_not(path):
@@ -295,7 +308,8 @@ def test_the_state_of_an_optimiser_is_restored_by_name_and_that_of_another_is_no
     restore_optimizer(again, model, state, 1)
     before, after = ({(kind, id(p)): a for kind, p, a in made.state()}
                      for made in (optimizer, again))
-    assert again.steps == 1 and before.keys() == after.keys()
+    assert again.steps == 1
+    assert before.keys() == after.keys()
     assert all(a.any() and np.array_equal(a, after[key]) for key, a in before.items())
     for given, stepped, says in (
             (state, other, "that the model has not"), ({}, model, "no m/"),
@@ -376,14 +390,18 @@ NORM = "model/norm.weight"
     ids=lambda value: repr(value)[:30])
 def test_an_array_that_does_not_fit_is_named(saved, name, a, says):
     said = refused(changed(saved, **{name: a}))
-    assert DAMAGED in said and says in said
+    assert DAMAGED in said
+    assert says in said
     assert says in refusal(CheckpointError, load_arrays, saved)
 
 
 @pytest.mark.parametrize("position, change", [
-    ("learned", {"n_layer": 10 ** 12}), ("learned", {"n_embd": 10 ** 6}),
-    ("learned", {"block_size": 10 ** 9}), ("sinusoidal", {"n_layer": 10 ** 300}),
-    ("sinusoidal", {"n_layer": 1}), ("sinusoidal", {"ngrams": 10 ** 9}),
+    ("learned", {"n_layer": 10 ** 12}),
+    ("learned", {"n_embd": 10 ** 6}),
+    ("learned", {"block_size": 10 ** 9}),
+    ("sinusoidal", {"n_layer": 10 ** 300}),
+    ("sinusoidal", {"n_layer": 1}),
+    ("sinusoidal", {"ngrams": 10 ** 9}),
     ("rotary", {"vocab_size": 10 ** 9}),
     *[("reverse", change) for change in (
         {"n_layer": 10 ** 12}, {"n_head": 10 ** 9, "n_embd": 10 ** 9}, {"n_embd": 0},
@@ -405,13 +423,15 @@ def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):
     for iteration in (1, 2, 3):
         save_checkpoint(last, Transformer(CONFIG), TOKENIZER, {"iteration": iteration},
                         before=previous)
-    assert load_last(tmp_path)[0].training == {"iteration": 3} and not load_last(tmp_path)[1]
+    assert load_last(tmp_path)[0].training == {"iteration": 3}
+    assert not load_last(tmp_path)[1]
     last.write_bytes(b"")
     found, warning = load_last(tmp_path)
     assert found.training == {"iteration": 2}
     assert warning.startswith(f"{last} is damaged; resuming from {previous}")
     previous.write_bytes(b"")
     said = refusal(CheckpointError, load_last, tmp_path)
-    assert said.startswith(f"cannot resume from {last} or {previous}: ") and "--out_dir" in said
+    assert said.startswith(f"cannot resume from {last} or {previous}: ")
+    assert "--out_dir" in said
     previous.unlink()
     assert f"{last} {DAMAGED}" in refusal(CheckpointError, load_last, tmp_path)

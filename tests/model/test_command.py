@@ -84,7 +84,8 @@ def test_answering_discards_what_nobody_reads_at_every_end(error, code, says, mo
             if error:
                 raise error
         out.flush()                 # as Python does at its end
-    assert end.value.code == code and capsys.readouterr().err == says
+    assert end.value.code == code
+    assert capsys.readouterr().err == says
 
 
 @pytest.mark.parametrize("slow", [False, True])
@@ -97,7 +98,8 @@ def test_announced_if_slow_says_a_line_only_if_it_takes_long(slow, monkeypatch, 
     monkeypatch.setattr(command.threading, "Timer", Timer)
     with announced_if_slow("reading x"):
         timer, = timers
-        assert timer.interval == command.PATIENCE and timer.daemon
+        assert timer.interval == command.PATIENCE
+        assert timer.daemon
         if slow:
             timer.function()
     assert timer.finished.is_set()      # it is cancelled
@@ -225,7 +227,8 @@ def test_command_line_is_run_by_the_shell_from_where_the_user_is(tmp_path, train
 def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):
     (tmp_path / "lantern").write_bytes(b"a\r\nb")
     monkeypatch.chdir(tmp_path)
-    assert text_or_file("lantern") == "lantern" and text_or_file("FILE:lantern") == "a\nb"
+    assert text_or_file("lantern") == "lantern"
+    assert text_or_file("FILE:lantern") == "a\nb"
 
 
 # Flags
@@ -301,13 +304,15 @@ def test_each_mistake_is_answered_in_a_line_of_its_own(argv, mistakes, capsys):
     expected = mistakes.split("\n")
     assert len(lines) == len(expected)
     for line, says in zip(lines, expected):
-        assert line.startswith("some.command: error: ") and line.isprintable()
+        assert line.startswith("some.command: error: ")
+        assert line.isprintable()
         assert all(part in line for part in says.split(" ... ")), line
 
 
 def test_what_is_right_is_read_beside_mistakes_and_each_line_is_said_once(capsys):
     given, mistakes = parser().read(["--max_iters", "x", "--fats", "--table", "3"])
-    assert given == {"table": 3} and len(mistakes) == 2
+    assert given == {"table": 3}
+    assert len(mistakes) == 2
     parser().refuse([])
     refusal(SystemExit, parser().refuse, ["one", "one"])
     assert capsys.readouterr().err == "some.command: error: one\n"
@@ -316,11 +321,13 @@ def test_what_is_right_is_read_beside_mistakes_and_each_line_is_said_once(capsys
 def test_help_shows_the_defaults(capsys):
     refusal(SystemExit, parser().given, ["--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "how many, 100 % of them (default: 10)" in said and "What it does." in said
+    assert "how many, 100 % of them (default: 10)" in said
+    assert "What it does." in said
     assert "how much (default: a tenth of it)" in said
     assert "what to read (default: a b)" in said
     said = " ".join(parser(Settings(max_iters=7, rate=2.0)).format_help().split())
-    assert "how many, 100 % of them (default: 7)" in said and "how much (default: 2.0)" in said
+    assert "how many, 100 % of them (default: 7)" in said
+    assert "how much (default: 2.0)" in said
     assert "a tenth" not in said
 
 

@@ -18,8 +18,10 @@ def test_problems_of_folder_names_what_cannot_be_written_unless_nothing_is(tmp_p
 
 
 @pytest.mark.parametrize("saved, says", [
-    ({"window": 3}, "there is no --window"), ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
-    ({"seed": None}, "--seed takes a whole number"), ({"rate\n": 1}, r"there is no --rate\n")])
+    ({"window": 3}, "there is no --window"),
+    ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
+    ({"seed": None}, "--seed takes a whole number"),
+    ({"rate\n": 1}, r"there is no --rate\n")])
 def test_settings_of_takes_saved_ones_that_can_be_used_and_refuses_others(saved, says):
     older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact",
              "replay": None, "log_interval": 10, "n_inner": 9, "tied": False}
@@ -27,8 +29,10 @@ def test_settings_of_takes_saved_ones_that_can_be_used_and_refuses_others(saved,
     assert s == Settings(recipe="gpt2", n_layer=2, data=("a", "b"), threads=s.threads)
     assert s.problems() == []
     said = refusal(ValueError, settings_of, SimpleNamespace(training={"settings": saved}), "out")
-    assert said.startswith("the run in out has settings that this ") and "; train" in said
-    assert says in said and len(said) < 400
+    assert said.startswith("the run in out has settings that this ")
+    assert "; train" in said
+    assert says in said
+    assert len(said) < 400
 
 
 # Log
@@ -50,9 +54,11 @@ def test_read_log_returns_what_was_written_and_whole_lines_at_any_moment(tmp_pat
     assert read_log(Log(path).path) == ([], "")
     monkeypatch.setattr(os, "fsync", lambda number: (seen.append(read_log(path)[0]), real(number)))
     log_of(path)
-    assert read_log(path) == (LINES, "") and [len(lines) for lines in seen[::2]] == [0, 0, 1]
+    assert read_log(path) == (LINES, "")
+    assert [len(lines) for lines in seen[::2]] == [0, 0, 1]
     whole = path.read_bytes()
-    assert Log(path, start=10).lines == LINES and path.read_bytes() == whole
+    assert Log(path, start=10).lines == LINES
+    assert path.read_bytes() == whole
     assert Log(path, start=9).lines == LINES[:1]
 
 
@@ -70,11 +76,19 @@ def test_log_that_is_open_elsewhere_costs_a_warning_and_writes_its_lines_later(
 
 
 @pytest.mark.parametrize("lines, kept", [
-    ("", 0), ("iter,train_loss\n1,2\n", 0), ("{}\n0,,4.1,4e-5,0", 0),
-    ("{}\n0,,4.1,4e-5,0,0,0\n", 0), ("{}\n,,4,4e-5,0,0\n", 0),
-    ("{}\n0,,nan,4e-5,0,0\n", 0), ("{}\n0,,4.1,inf,0,0\n", 0),
-    ("{}\n0,,4.1,x,0,0\n5,1,4,1,0,0\n", 1), ("{}\n0,,4.1,1,0,0\n\n5,1,4,1,0,0\n9,,4", 2),
-    ("\0", 0), (b"\xff\xfe", 0), ("{}\n5,1,4,1,0,0\n\xff", 1), (None, 0)])
+    ("", 0),
+    ("iter,train_loss\n1,2\n", 0),
+    ("{}\n0,,4.1,4e-5,0", 0),
+    ("{}\n0,,4.1,4e-5,0,0,0\n", 0),
+    ("{}\n,,4,4e-5,0,0\n", 0),
+    ("{}\n0,,nan,4e-5,0,0\n", 0),
+    ("{}\n0,,4.1,inf,0,0\n", 0),
+    ("{}\n0,,4.1,x,0,0\n5,1,4,1,0,0\n", 1),
+    ("{}\n0,,4.1,1,0,0\n\n5,1,4,1,0,0\n9,,4", 2),
+    ("\0", 0),
+    (b"\xff\xfe", 0),
+    ("{}\n5,1,4,1,0,0\n\xff", 1),
+    (None, 0)])
 def test_read_log_keeps_the_whole_lines_of_a_damaged_or_lost_log(tmp_path, capsys, lines, kept):
     path = tmp_path / "log.csv"
     if lines is not None:
@@ -99,19 +113,26 @@ def test_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
 # The folder
 
 @pytest.mark.parametrize("text, more", [
-    ("", ""), ("lantern", ""), ("my texts/a.txt", ""), ("/dev/stdin", " --data FILE"),
-    ("/dev/../dev/fd/3", " --data FILE"), ("/proc/self/fd/0", " --data FILE")])
+    ("", ""),
+    ("lantern", ""),
+    ("my texts/a.txt", ""),
+    ("/dev/stdin", " --data FILE"),
+    ("/dev/../dev/fd/3", " --data FILE"),
+    ("/proc/self/fd/0", " --data FILE")])
 def test_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_path, text, more):
     command = "python train.py --init_from resume --out_dir 'my run'"
     assert Folder("my run").resume_command(["lantern", text]) == command + more
     for name in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(name, str(tmp_path))
     home = Folder("~/out")
-    assert home.path == tmp_path / "out" and home.kept() == "nothing had been saved yet"
+    assert home.path == tmp_path / "out"
+    assert home.kept() == "nothing had been saved yet"
 
 
 @pytest.mark.parametrize("names, kept", [
-    (["ckpt.npz", "log.csv"], False), (["last.npz"], True), (["previous.npz"], True)], ids=str)
+    (["ckpt.npz", "log.csv"], False),
+    (["last.npz"], True),
+    (["previous.npz"], True)], ids=str)
 def test_kept_names_the_command_if_there_is_a_file_to_resume_from(tmp_path, names, kept):
     for name in names:
         written(tmp_path / name, "")

@@ -70,7 +70,8 @@ def test_a_window_has_half_a_block_or_more_and_at_most_a_block(block, slide):
         else:
             assert min(n, block // 2 + 1) <= n - start <= block
     moves = np.diff(starts)
-    assert (moves >= 0).all() and set(moves[moves > 0]) <= {1 if slide else (block + 1) // 2}
+    assert (moves >= 0).all()
+    assert set(moves[moves > 0]) <= {1 if slide else (block + 1) // 2}
 
 
 # Probabilities: (temperature, top_k, top_p)
@@ -92,8 +93,15 @@ def defined(logits, temperature, top_k, top_p):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("temperature", [0, 1e-6, 0.3, 1.0, 2.5, 1e6])
-@pytest.mark.parametrize("top_k, top_p", [(None, None), (1, None), (7, None), (99, None),
-                                          (None, 1e-12), (None, 0.61), (None, 1.0), (9, 0.87)])
+@pytest.mark.parametrize("top_k, top_p", [
+    (None, None),
+    (1, None),
+    (7, None),
+    (99, None),
+    (None, 1e-12),
+    (None, 0.61),
+    (None, 1.0),
+    (9, 0.87)])
 def test_probabilities_are_those_that_temperature_top_k_and_top_p_define(temperature, top_k, top_p):
     settings = temperature, top_k, top_p
     for seed in range(20):
@@ -103,7 +111,9 @@ def test_probabilities_are_those_that_temperature_top_k_and_top_p_define(tempera
         for shift in (0, 1e4):
             assert np.allclose(probabilities(logits + shift, *settings), expected, atol=1e-9)
         p = probabilities(logits.astype(np.float32), *settings)
-        assert p.dtype == np.float64 and math.isclose(p.sum(), 1) and p[seed] == 0
+        assert p.dtype == np.float64
+        assert math.isclose(p.sum(), 1)
+        assert p[seed] == 0
     assert probabilities(np.array([-INF, -1e30, 0.0, 1e30]), *settings)[3] == 1
 
 
@@ -187,7 +197,8 @@ def test_each_text_of_a_batch_ends_before_its_own_end_or_stop(model, stop):
     texts = ["".join(text) for text in zip(*pieces)]
     assert ["b" + text for text in texts] == [
         generate(model, tokenizer, "b", seed=seed, cache=False, **settings) for seed in range(9)]
-    assert len(set(map(len, texts))) > 3 and not any("a" in text for text in texts)
+    assert len(set(map(len, texts))) > 3
+    assert not any("a" in text for text in texts)
     assert len(pieces) <= max(map(len, texts)) + 2      # and when all have ended, none is asked
 
 
@@ -210,7 +221,8 @@ def test_the_model_is_asked_for_values_only_and_for_no_more_than_a_window(model)
         watched.config = model.config
         generate(watched, TOKENIZER, "abc", 20, seed=0, slide=slide)
         lengths = [n - window_start(n, 8, slide) for n in range(3, 23)]
-        assert seen == [((1, length), "i", False) for length in lengths] and max(lengths) == 8
+        assert seen == [((1, length), "i", False) for length in lengths]
+        assert max(lengths) == 8
     pieces = stream(model, TOKENIZER, "a", 5, seed=0)
     next(pieces)
     assert model(np.array([0])).requires_grad       # recording goes on while a stream is half read
@@ -228,8 +240,11 @@ def test_an_empty_prompt_begins_with_a_line_break_or_else_the_first_id(model, to
     assert generate(model, tokenizer, max_new_tokens=20, seed=1) == continuation
 
 
-@pytest.mark.parametrize("stop, shown", [(None, "abc d"), ("c d", "ab"), ("de", "abc d"),
-                                         ("d", "abc ")])
+@pytest.mark.parametrize("stop, shown", [
+    (None, "abc d"),
+    ("c d", "ab"),
+    ("de", "abc d"),
+    ("d", "abc ")])
 def test_a_text_ends_with_its_end_or_stop_and_the_model_is_not_asked_again(stop, shown):
     tokenizer = CharTokenizer(TOKENIZER.vocabulary)
     tokenizer.end = tokenizer.vocabulary.index("e")
@@ -237,7 +252,8 @@ def test_a_text_ends_with_its_end_or_stop_and_the_model_is_not_asked_again(stop,
     assert "".join(stream(model, tokenizer, "h", 8, stop=stop)) == shown
     assert model.calls == (6 if stop in (None, "de") else 5)    # and none is asked for after it
     model = Reciting("efg")
-    assert generate(model, tokenizer, "h", 3) == "h" and model.calls == 1
+    assert generate(model, tokenizer, "h", 3) == "h"
+    assert model.calls == 1
     assert beginning(tokenizer, "").tolist() == [tokenizer.end]
 
 
@@ -277,7 +293,8 @@ def test_characters_are_drawn_as_often_as_their_probabilities_say(settings):
     n = B * T
     p = probabilities(logits, **settings)
     counts = np.bincount(drawn.ravel(), minlength=p.size)
-    assert counts.sum() == n and (counts[p == 0] == 0).all()
+    assert counts.sum() == n
+    assert (counts[p == 0] == 0).all()
     assert (np.abs(counts - n * p) <= 4.5 * np.sqrt(n * p * (1 - p))).all()
     for one, other in ((drawn[:, :-1], drawn[:, 1:]), (drawn[:-1], drawn[1:])):
         pairs = np.zeros((p.size, p.size))          # in time and in the batch, independently
@@ -313,7 +330,8 @@ TEXT = "the in the re"
       for stop in ("n the r", "he", " ", "e in", "h", TEXT, "re")]])
 def test_a_text_of_tokens_comes_in_whole_characters_up_to_its_end_or_stop(text, stop, pieces):
     tokenizer = tokens()
-    assert "in the re" not in tokenizer.vocabulary and " the" in tokenizer.vocabulary
+    assert "in the re" not in tokenizer.vocabulary
+    assert " the" in tokenizer.vocabulary
     shown = list(stream(Reciting(text, tokenizer=tokenizer), tokenizer, "in",
                         len(tokenizer.encode(text)), stop=stop))
     assert shown == pieces or text == TEXT and "".join(shown) == "".join(pieces)

@@ -70,7 +70,9 @@ def test_a_file_or_pipe_gets_utf_8_where_the_system_has_another_encoding(tmp_pat
                     Transformer(TransformerConfig(tokenizer.vocab_size, 16, 1, 1, 8)), tokenizer)
     done = python("-m", "model.sample", "--out_dir", str(tmp_path), "--start", "‘ж’",
                   PYTHONIOENCODING="cp1252")
-    assert done.returncode == 0 and done.stdout.startswith("‘ж’") and "?" not in done.stdout
+    assert done.returncode == 0
+    assert done.stdout.startswith("‘ж’")
+    assert "?" not in done.stdout
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
@@ -102,7 +104,8 @@ def test_a_closed_pipe_ends_it_quietly(trained):
                           cwd=ROOT) as process:
         assert process.stdout.read(5)
         process.stdout.close()
-        assert process.stderr.read() == b"" and process.wait(timeout=60) == 0
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 0
 
 
 def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monkeypatch):
@@ -122,6 +125,7 @@ def test_standard_output_input_or_error_may_be_closed(trained):
     said = run("--max_new_tokens 40")
     alone = run("--max_new_tokens 40 2>&-")
     assert "characters a second" in said.stderr
-    assert alone.returncode == 0 and alone.stdout == said.stdout
+    assert alone.returncode == 0
+    assert alone.stdout == said.stdout
     assert "Traceback" not in run("--max_new_tokens 3 >&-").stderr
     assert "standard input is closed" in run("--interactive <&-").stderr.splitlines()[-1]

@@ -52,7 +52,8 @@ def test_evaluate_counts_targets_and_not_batches_of_them():
 def test_ladder_goes_down_to_the_best_loss():
     lines = ladder(2.0, {"unigram": 3.25, "bigram": 2.5, "trigram": 1.0}).splitlines()
     assert [line.split()[0] for line in lines] == ["3.250", "2.500", "2.000", "1.000"]
-    assert lines[2] == "    2.000  this model  <--" and lines[0] == "    3.250  counted unigram"
+    assert lines[2] == "    2.000  this model  <--"
+    assert lines[0] == "    3.250  counted unigram"
 
 
 def test_yardstick_counts_on_the_first_text_and_judges_the_second():
@@ -61,7 +62,8 @@ def test_yardstick_counts_on_the_first_text_and_judges_the_second():
     found = yardstick(train, val, 2)
     other = yardstick(val, train, 2)
     assert list(found) == ["unigram", "bigram", "trigram", "4-gram", "5-gram"]
-    assert found["unigram"] < 0.7 < found["bigram"] and found["bigram"] != other["bigram"]
+    assert found["unigram"] < 0.7 < found["bigram"]
+    assert found["bigram"] != other["bigram"]
 
 
 # The proof
@@ -113,7 +115,8 @@ def test_many_tokens_are_tried_at_as_many_positions_and_few_at_once(monkeypatch)
     assert tried == [63, 63, 40, 40]
     monkeypatch.setattr("model.scoring.LOGITS", 10 * SHORT * V)
     prove_causality(counted, V, 100)
-    assert sum(tried[4:]) == sum(tried[:4]) and max(tried[4:]) == 9
+    assert sum(tried[4:]) == sum(tried[:4])
+    assert max(tried[4:]) == 9
     monkeypatch.setattr("model.scoring.LOGITS", 1)
     prove_causality(counted, V, 3)
 
@@ -130,7 +133,8 @@ def refusal(model, block_size=T):
 
 
 @pytest.mark.parametrize("vocab_size, block_size, n_head, n_embd", [
-    *pairwise([V], [1, 2, 3, 11, 33, LONG + 1], [1, 4], [4, 100]), (65, 64, 4, 128),
+    *pairwise([V], [1, 2, 3, 11, 33, LONG + 1], [1, 4], [4, 100]),
+    (65, 64, 4, 128),
     (1, T, 4, 128)])
 def test_the_right_model_passes_at_every_size(vocab_size, block_size, n_head, n_embd):
     config = TransformerConfig(vocab_size, block_size, 2, n_head, n_embd)
@@ -158,7 +162,8 @@ def test_one_open_place_in_the_mask_is_refused_and_named(n):
         mask = causal_mask(n, dtype=np.float64)
         mask[t, s] = 0
         position, cut = refusal(PlainAttention(mask), n)
-        assert position == t and t < cut <= s
+        assert position == t
+        assert t < cut <= s
 
 
 @pytest.mark.parametrize("s, block_size", [(99, 100), (1500, 5000)])
@@ -166,7 +171,8 @@ def test_a_far_leak_into_one_position_of_a_long_sequence_is_refused_and_named(s,
     mask = closed(block_size)
     mask[2, s] = 0
     position, cut = refusal(PlainAttention(mask), block_size)
-    assert position == 2 and 2 < cut <= s
+    assert position == 2
+    assert 2 < cut <= s
 
 
 @pytest.mark.parametrize("rows", [2, 24, 32])
@@ -177,7 +183,8 @@ def test_blocks_of_queries_that_see_to_their_end_are_refused_wherever_they_begin
         to_the_end = t < (t[:, None] // rows + 1) * rows
         mask[(t[:, None] >= first) & to_the_end] = 0
         position, cut = refusal(PlainAttention(mask), block_size=500)
-        assert position >= first and cut // rows == position // rows
+        assert position >= first
+        assert cut // rows == position // rows
     mask = closed(500)              # and where the last one of a block sees the next block
     mask[np.arange(rows - 1, 499, rows), np.arange(rows, 500, rows)] = 0
     assert refusal(PlainAttention(mask), block_size=500) == (rows - 1, rows)
@@ -266,7 +273,8 @@ def test_the_proof_records_nothing_and_leaves_no_trace():
         recorded.append(logits.requires_grad)
         return logits
     prove_causality(watched, V, T)
-    assert recorded and not any(recorded)
+    assert recorded
+    assert not any(recorded)
     assert all(np.array_equal(p.data, before[path]) and p.grad is None
                for path, p in model.named_parameters())
     refusal(PlainAttention(None))

@@ -43,7 +43,10 @@ def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
 
 
 @pytest.mark.parametrize("C, H, position", [
-    (30, 4, "learned"), (36, 4, "rotary"), (100, 7, "rotary"), (1, 9, "sinusoidal")])
+    (30, 4, "learned"),
+    (36, 4, "rotary"),
+    (100, 7, "rotary"),
+    (1, 9, "sinusoidal")])
 def test_the_remedy_for_heads_works(C, H, position):
     says, = Settings(n_embd=C, n_head=H, position=position).problems()
     for taken in says.split("--n_embd ")[-1].split(" or "):
@@ -63,7 +66,8 @@ def test_the_remedy_for_heads_works(C, H, position):
     (dict(min_lr=1e-2), "--min_lr 0.01 is above --learning_rate 0.004, so the rate rises at the "
                         "end")])
 def test_a_setting_that_is_probably_a_mistake_is_warned_of(given, says):
-    assert Settings(**given).problems() == [] and Settings(**given).warnings() == [says]
+    assert Settings(**given).problems() == []
+    assert Settings(**given).warnings() == [says]
 
 
 @pytest.mark.parametrize("given", [dict(learning_rate=0.0999), dict(muon_lr=1e10), dict(
@@ -77,19 +81,25 @@ def test_a_setting_that_is_unusual_and_works_is_not_warned_of(given):
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_works_and_what_is_given_stands_beside_it(name):
     s = Settings(**completed({"recipe": name}, BUILT_IN))
-    assert s.problems() == s.warnings() == [] and s.recipe == name
+    assert s.problems() == s.warnings() == []
+    assert s.recipe == name
     assert list(RECIPES[name]) == list(MODERN)
     assert (*RECIPES,) == Settings.__dataclass_fields__["recipe"].metadata["choices"]
     given = Settings(**completed({"recipe": name, "n_layer": 2, "bias": True}, BUILT_IN))
-    assert given == dataclasses.replace(s, n_layer=2, bias=True) and s.minutes == 3.0
+    assert given == dataclasses.replace(s, n_layer=2, bias=True)
+    assert s.minutes == 3.0
     s, _ = resolve({}, None, BUILT_IN)
     assert dataclasses.replace(s, dropout=0.0, ngram_dropout=0.5) == Settings(**MODERN, minutes=3.0)
 
 
 @pytest.mark.parametrize("given, characters, minutes, max_iters", [
-    ({}, BUILT_IN, 3.0, None), ({"recipe": "gpt2"}, 100, 3.0, None), ({}, 20_000, 3.0, 176),
-    ({}, 3_000, 3.0, 106), ({"batch_size": 16}, 20_000, 3.0, 88),
-    ({"max_iters": 7}, BUILT_IN, None, 7), ({"max_iters": 7, "minutes": 1.0}, BUILT_IN, 1.0, 7),
+    ({}, BUILT_IN, 3.0, None),
+    ({"recipe": "gpt2"}, 100, 3.0, None),
+    ({}, 20_000, 3.0, 176),
+    ({}, 3_000, 3.0, 106),
+    ({"batch_size": 16}, 20_000, 3.0, 88),
+    ({"max_iters": 7}, BUILT_IN, None, 7),
+    ({"max_iters": 7, "minutes": 1.0}, BUILT_IN, 1.0, 7),
     ({"minutes": 9.0}, 20_000, 9.0, None)])
 def test_a_run_ends_by_its_flags_or_the_clock(given, characters, minutes, max_iters):
     s, _ = resolve(given, None, characters)
@@ -107,10 +117,17 @@ def test_settings_that_cannot_work_are_left_for_their_answer(given):
 
 
 @pytest.mark.parametrize("characters, minutes, dropout, ngram_dropout", [
-    (20_000_000, 3.0, 0.0, 0.0), (BUILT_IN, 1.0, 0.0, 0.0), (BUILT_IN, 2.0, 0.0, 0.31),
-    (BUILT_IN, 3.0, 0.0, 0.5), (BUILT_IN, 6.0, 0.03, 0.57), (BUILT_IN // 2, 3.0, 0.05, 0.57),
-    (BUILT_IN, 12.0, 0.05, 0.64), (300_000, 3.0, 0.1, 0.64), (20_000, 3.0, 0.15, 0.7),
-    (1_000, 30.0, 0.15, 0.7), (5_000_000, 60.0, 0.0, 0.65)])
+    (20_000_000, 3.0, 0.0, 0.0),
+    (BUILT_IN, 1.0, 0.0, 0.0),
+    (BUILT_IN, 2.0, 0.0, 0.31),
+    (BUILT_IN, 3.0, 0.0, 0.5),
+    (BUILT_IN, 6.0, 0.03, 0.57),
+    (BUILT_IN // 2, 3.0, 0.05, 0.57),
+    (BUILT_IN, 12.0, 0.05, 0.64),
+    (300_000, 3.0, 0.1, 0.64),
+    (20_000, 3.0, 0.15, 0.7),
+    (1_000, 30.0, 0.15, 0.7),
+    (5_000_000, 60.0, 0.0, 0.65)])
 def test_dropout_grows_with_the_passes_over_a_text(characters, minutes, dropout, ngram_dropout):
     chosen = completed({"minutes": minutes}, characters)
     assert chosen["dropout"] == pytest.approx(dropout, abs=0.005)
@@ -129,15 +146,20 @@ def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_ju
     s = Settings(**completed({}, characters))
     assert data.Text(text[:characters]).problems(s.block_size) == []
     assert s.block_size == 256 or characters // 10 <= 2 * s.block_size
-    assert s.steps >= LEAST_STEPS and s.characters <= 2048
+    assert s.steps >= LEAST_STEPS
+    assert s.characters <= 2048
     assert s.characters == 2048 or s.steps <= 2 * LEAST_STEPS
-    assert 20 < s.warmup_iters <= s.steps / 4 and s.steps / s.eval_interval >= 10
+    assert 20 < s.warmup_iters <= s.steps / 4
+    assert s.steps / s.eval_interval >= 10
 
 
 @pytest.mark.parametrize("given, characters, warmup_iters, eval_interval", [
-    (dict(max_iters=0), BUILT_IN, 0, 100), (dict(max_iters=27), BUILT_IN, 6, 100),
-    (dict(max_iters=160), BUILT_IN, 40, 100), (dict(max_iters=27), 3_000, 6, 2),
-    (dict(minutes=0.1), 3_000, 40, 100), (dict(max_iters=9_000), 3_000, 40, 100),
+    (dict(max_iters=0), BUILT_IN, 0, 100),
+    (dict(max_iters=27), BUILT_IN, 6, 100),
+    (dict(max_iters=160), BUILT_IN, 40, 100),
+    (dict(max_iters=27), 3_000, 6, 2),
+    (dict(minutes=0.1), 3_000, 40, 100),
+    (dict(max_iters=9_000), 3_000, 40, 100),
     (dict(max_iters=27, warmup_iters=20, eval_interval=50), 3_000, 20, 50),
     (dict(max_iters=27, recipe="gpt2"), 3_000, 100, 200)], ids=str)
 def test_a_short_run_warms_up_less(given, characters, warmup_iters, eval_interval):
@@ -146,7 +168,8 @@ def test_a_short_run_warms_up_less(given, characters, warmup_iters, eval_interva
 
 
 @pytest.mark.parametrize("given, differ", [
-    ({}, "minutes"), ({"recipe": "gpt2"}, "minutes"),
+    ({}, "minutes"),
+    ({"recipe": "gpt2"}, "minutes"),
     ({"max_iters": 7, "n_embd": 64}, "n_embd ngram_dropout warmup_iters max_iters"),
     ({"minutes": 1.5, "max_iters": 9, "qk_norm": False},
      "qk_norm ngram_dropout warmup_iters minutes max_iters"),
@@ -169,7 +192,8 @@ CONFIG = TransformerConfig(9, block_size=32, n_layer=2, n_head=2, n_embd=8, n_in
 
 
 @pytest.mark.parametrize("given, changed", [
-    ({}, {}), (dict(learning_rate=1.0, n_embd=64, seed=5), dict(learning_rate=1.0)),
+    ({}, {}),
+    (dict(learning_rate=1.0, n_embd=64, seed=5), dict(learning_rate=1.0)),
     (dict(max_iters=20), dict(max_iters=20, minutes=None)),
     (dict(minutes=2.0), dict(minutes=2.0, max_iters=None)),
     (dict(minutes=2.0, max_iters=7), dict(minutes=2.0, max_iters=7)),
@@ -179,13 +203,23 @@ def test_resolve_keeps_the_settings_of_a_resumed_run_but_for_what_is_given(given
 
 
 @pytest.mark.parametrize("name, value", [
-    ("recipe", "modern"), ("n_layer", 3), ("bias", True), ("n_kv_head", 1), ("block_size", 8),
-    ("optimizer", "muon"), ("seed", 6), ("dropout", 0.5), ("position", "rotary"), ("norm", "rms"),
-    ("ngrams", 2), ("ngram_dropout", 0.5)])
+    ("recipe", "modern"),
+    ("n_layer", 3),
+    ("bias", True),
+    ("n_kv_head", 1),
+    ("block_size", 8),
+    ("optimizer", "muon"),
+    ("seed", 6),
+    ("dropout", 0.5),
+    ("position", "rotary"),
+    ("norm", "rms"),
+    ("ngrams", 2),
+    ("ngram_dropout", 0.5)])
 def test_a_resumed_run_cannot_become_another_one(name, value):
     s, (says,) = resolve({name: value}, EARLIER, BUILT_IN, "the run in out")
     assert s == EARLIER
-    assert says.startswith(f"the run in out has --{name} ") and "leave the flag out" in says
+    assert says.startswith(f"the run in out has --{name} ")
+    assert "leave the flag out" in says
 
 
 def test_fine_tuning_has_the_architecture_of_the_model_and_its_own_training():

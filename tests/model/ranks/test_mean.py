@@ -58,15 +58,19 @@ def test_a_wrong_mean_is_noticed(by_ranks, wrong):
 
 
 @pytest.mark.parametrize("costs, size, expected", [
-    ([1, 5, 3, 3], 2, [[1, 0], [2, 3]]), ([2, 2, 2], 3, [[0], [1], [2]]), ([7], 3, [[0], [], []])])
+    ([1, 5, 3, 3], 2, [[1, 0], [2, 3]]),
+    ([2, 2, 2], 3, [[0], [1], [2]]),
+    ([7], 3, [[0], [], []])])
 def test_the_costliest_goes_to_the_rank_with_the_least_to_do(costs, size, expected):
     assert shared_out(costs, size) == expected
 
 
 @pytest.mark.parametrize("settings, size, says", [
     (dict(batch_size=12), 5, []),
-    (dict(explain=True), 1, []), (dict(explain=True), 2, ["--explain", "one process"])])
+    (dict(explain=True), 1, []),
+    (dict(explain=True), 2, ["--explain", "one process"])])
 def test_settings_that_do_not_go_with_the_number_of_ranks_are_refused(settings, size, says):
     found = MPIRanks.problems(SimpleNamespace(size=size), Settings(**settings))
     assert Ranks().problems(Settings(**settings)) == []
-    assert len(found) == bool(says) and all(words in found[0] for words in says)
+    assert len(found) == bool(says)
+    assert all(words in found[0] for words in says)

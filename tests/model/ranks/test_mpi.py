@@ -32,11 +32,13 @@ def test_a_run_on_three_ranks_is_resumed_on_two_and_on_one(small_text, tmp_path,
     whole = tmp_path / "whole"
     end = ("--lr_decay_iters", "30")
     first = ranks(3, "train.py", *flags(small_text, cut, "--max_iters", "10", *end))
-    assert first.returncode == 0 and first.stderr == ""
+    assert first.returncode == 0
+    assert first.stderr == ""
     assert first.stdout.count("recipe  ") == first.stdout.count("a sample:") == 1
     assert re.search(r"on \d+ threads? of each of 3 ranks", first.stdout)
     second = ranks(2, "train.py", "--init_from", "resume", "--out_dir", cut, "--max_iters", "20")
-    assert second.returncode == 0 and "resumed after step 10" in second.stdout
+    assert second.returncode == 0
+    assert "resumed after step 10" in second.stdout
     train.main(["--init_from", "resume", "--out_dir", str(cut), "--max_iters", "30"])
     run(small_text, whole, "--dropout", "0.1", "--max_iters", "30", *end)
     assert {path.name for path in cut.iterdir()} == {path.name for path in whole.iterdir()}
@@ -45,7 +47,8 @@ def test_a_run_on_three_ranks_is_resumed_on_two_and_on_one(small_text, tmp_path,
     for name in a.keys() - {"config", "vocabulary", "version", "training"}:
         assert np.allclose(a[name], b[name], rtol=0, atol=1e-5), name
     heads, *lines = zip(losses(cut), losses(whole), strict=True)
-    assert heads[0] == heads[1] and len(lines) == 4
+    assert heads[0] == heads[1]
+    assert len(lines) == 4
     for ours, theirs in lines:
         assert np.allclose([float(x or 0) for x in ours], [float(x or 0) for x in theirs],
                            rtol=0, atol=2e-6)
@@ -60,7 +63,8 @@ def test_a_batch_systems_signal_stops_all_ranks_after_a_step_and_saves(small_tex
     process.send_signal(signal.SIGTERM)
     end = mpiexec.ended(process)
     kept, = re.findall(r"stopped after ([\d,]+) steps?; all is kept", end.stderr)
-    assert end.returncode == 130 and steps_kept(tmp_path) == int(kept.replace(",", ""))
+    assert end.returncode == 130
+    assert steps_kept(tmp_path) == int(kept.replace(",", ""))
     assert end.stderr.count("stopping after this step") == 1
 
 
@@ -78,7 +82,8 @@ def fault(number, name, status, says):
     fault(0, "full_disk", 1, "train.py: cannot use .*: No space left on device"),
     fault(1, "killed", 9, "")])
 def test_a_fault_of_one_rank_ends_all_with_one_message(ended, small_text, name, status, says):
-    assert ended.returncode == status and steps_kept(small_text.parent / name) == 5
+    assert ended.returncode == status
+    assert steps_kept(small_text.parent / name) == 5
     assert len(re.findall(says, ended.stderr)) == 1
 
 
@@ -91,5 +96,7 @@ def test_a_fault_of_one_rank_ends_all_with_one_message(ended, small_text, name, 
 def test_a_rank_of_other_flags_is_refused_at_once(small_text, tmp_path, more, status, says):
     words = [*map(str, flags(small_text, tmp_path / "out"))]
     end = ranks(1, "train.py", *words, ":", "-n", "1", sys.executable, "train.py", *words, *more)
-    assert end.returncode == status and end.stdout == "" and not (tmp_path / "out").exists()
+    assert end.returncode == status
+    assert end.stdout == ""
+    assert not (tmp_path / "out").exists()
     assert re.fullmatch(f"{says}\n", end.stderr)

@@ -30,7 +30,8 @@ def nats(model, slide=False):
 @pytest.mark.parametrize("slide", [False, True])
 def test_the_text_is_restored_from_as_many_bits_as_the_loss_says(model, slide):
     said = prove(model, TOKENIZER, IDS, nats(model, slide), slide)
-    assert "at 89 positions" in said and "sum to 1, within" in said
+    assert "at 89 positions" in said
+    assert "sum to 1, within" in said
     assert f"the loss says {nats(model, slide) / np.log(2):,.1f} bits" in said
     assert mg.sum(model.token_embedding.weight).requires_grad       # ops are recorded again
 

@@ -34,7 +34,8 @@ def test_losses_are_those_that_sampling_would_have_one_by_one(block, slide, monk
     for N in (2, 3, block + 1, block + 2, 2 * block + 1, 50):
         ids = np.random.default_rng(N).integers(13, size=N)
         losses = text_losses(model, ids, slide)
-        assert losses.shape == (N - 1,) and losses.dtype == np.float64
+        assert losses.shape == (N - 1,)
+        assert losses.dtype == np.float64
         assert np.allclose(losses, losses_one_by_one(model, ids, slide), atol=1e-4)
     for few in ("AT_ONCE", "LOGITS"):       # windows that go through at once
         monkeypatch.setattr(f"model.score.windows.{few}", 1)
@@ -102,7 +103,8 @@ def test_a_text_is_scored_beside_counted_n_grams(trained, best, scored, small_te
             "nats a character": nearly(loss), "bits a character": nearly(loss / math.log(2)),
             "perplexity": pytest.approx(math.exp(loss), rel=1e-4),
             "this model  <--": nearly(loss, 3)}
-        assert f"{len(TEXT)} characters" in out and err == ""
+        assert f"{len(TEXT)} characters" in out
+        assert err == ""
 
 
 def test_unknown_characters_are_left_out_of_a_score_if_asked_for(trained, scored):
@@ -133,7 +135,9 @@ def test_without_the_training_text_the_score_stands_alone_and_says_why(best, sco
         save_checkpoint(tmp_path / "ckpt.npz", *best, training)
         numbers, out, err = scored(tmp_path, "the dog")
         assert set(numbers) == {"nats a character", "bits a character", "perplexity"}
-        assert "without counted n-grams" in err and why in err and "counted" not in out
+        assert "without counted n-grams" in err
+        assert why in err
+        assert "counted" not in out
 
 
 @pytest.mark.needs("convert")
