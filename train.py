@@ -118,16 +118,15 @@ def evaluate(run: Run, progress: Progress) -> None:
 
 
 def explain_nan(run: Run, step: Step) -> None:
-    """Explain a step or an evaluation that is not finite, if the run asks for it or ends with it.
+    """Explain a step or an evaluation that is not finite.
 
     Raises
     ------
-    ValueError : the run ends.
+    ValueError : the run ends with it.
     """
-    explained, ends = run.verdict(step)
-    if explained:
+    if not step.taken:
         from model.replay.nan import explain
-        explain(run, step, ends)
+        explain(run, step)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ from model.transformer import Transformer
 
 RECENT = 101            # losses that are remembered: the last one and 100 before it
 WARM_UP = 5             # steps before a profile begins
-SKIPS_IN_A_ROW = 20     # skipped steps after which the run ends
 
 
 def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
@@ -361,19 +360,6 @@ class Run:
             self.save(BEST)
         self.save_last()
         return train_loss
-
-    def verdict(self, step: Step) -> tuple[bool, bool]:
-        """Return whether a step or an evaluation is to be explained, as its loss or gradient is not
-        finite, and whether the run ends with it.
-
-        A step that was not taken is skipped or ends the run, as --on_nan says; so do
-        SKIPS_IN_A_ROW of them.  Of skipped steps, the first one is explained.
-        """
-        if step.taken:
-            return False, False
-        ends = (self.settings.on_nan == "stop" or step.part == "validation"
-                or self.state.skipped_in_row == SKIPS_IN_A_ROW)
-        return ends or self.state.skipped == 1, ends
 
     def save(self, name: str, also: dict | None = None, **more) -> None:
         """Write a checkpoint into the folder, if this is the first rank; `also` is added to its

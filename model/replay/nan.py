@@ -20,11 +20,12 @@ from minigrad.watch.source import definition
 from minigrad.words import shown
 from model.checkpoint import BEST, CheckpointError, load_checkpoint
 from model.folder import NAN
-from model.run import SKIPS_IN_A_ROW, Run, State, Step
+from model.run import Run, State, Step
 from model.scoring import evaluate
 from model.settings import RECIPES, Settings
 from model.transformer import Transformer, loss_of
 
+SKIPS_IN_A_ROW = 20     # skipped steps after which a run ends
 FAR = 10
 # What helps against settings that can make a run diverge.
 FARTHEST = ("learning_rate", "muon_lr", "min_lr", "weight_decay", "ngram_decay", "grad_clip",
@@ -97,18 +98,24 @@ def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[s
     return sentence(step), advice(finding, settings)
 
 
-def explain(run: Run, step: Step, ends: bool) -> None:
+def explain(run: Run, step: Step) -> None:
     """Name the op that made a step of a run not finite, and keep the first such step in nan.npz.
     End the run, or say that it continues.
+
+    A step is skipped or ends the run, as --on_nan says; SKIPS_IN_A_ROW of them end it, and so does
+    an evaluation.  Of the steps that are skipped only the first one is explained.
 
     Raises
     ------
     ValueError : the run ends.
     """
+    many = run.state.skipped_in_row == SKIPS_IN_A_ROW
+    ends = run.settings.on_nan == "stop" or step.part == "validation" or many
+    if not ends and run.state.skipped > 1:
+        return
     what, remedy = find_op(step, run.model, dataclasses.asdict(run.settings))
     folder = run.folder
     kept = "nothing was saved yet"
-    many = run.settings.on_nan == "skip" and run.state.skipped_in_row == SKIPS_IN_A_ROW
     if not many:
         run.save(NAN, record(step), optimizer=run.optimizer, finite=False)
     if not ends:
