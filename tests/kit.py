@@ -13,6 +13,7 @@ import numba
 import numpy as np
 import pytest
 
+import data
 import minigrad as mg
 import train
 from data import files
@@ -23,6 +24,7 @@ from model.command import flag
 from model.convert.model_file import Stored
 from model.processes import Ranks
 from model.run import Run, optimizer_of
+from model.settings import Settings
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = ("--recipe gpt2 --n_layer 1 --n_head 2 --n_embd 16 --block_size 16 --batch_size 4 "
@@ -217,6 +219,12 @@ def run_of(s, text, ranks=Ranks(), dtype=np.float32, **how):
     """The run that train.py makes of these settings."""
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
     return Run(s, text, model, optimizer_of(model, s, ranks), ranks=ranks, **how)
+
+
+def small_run(text="to be or not\n" * 20, folder=None, **settings):
+    """The run of a small model on these characters."""
+    s = Settings(**dict(n_embd=8, n_layer=1) | settings)
+    return run_of(s, data.Text(text), folder=folder)
 
 
 def python(*words, cwd=ROOT, preexec_fn=None, **environment):

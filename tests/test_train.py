@@ -19,7 +19,7 @@ from model.scoring import evaluate
 from model.settings import MODERN, RECIPES, Settings
 from tests import plain
 from tests.kit import (ROOT, TINY, LeakyAttention, in_a_terminal, refusal, refused, rows, run,
-                       run_of, written)
+                       run_of, split, written)
 from token_files import byte_level
 
 
@@ -70,14 +70,14 @@ def test_main_names_what_was_saved_where_nobody_reads_unless_nothing_is(small_te
     os.close(reading)
     with open(writing, "w", encoding="utf-8") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        assert refusal(SystemExit, run, small_text, tmp_path, "--max_iters", "1", *flags) == "1"
+        assert refusal(SystemExit, run, small_text, tmp_path, "--max_iters 1", *flags) == "1"
     said = capsys.readouterr().err
     assert says in said
     assert bool(says) == bool(said.strip())
 
 
 def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):
-    run(small_text, tmp_path, "--max_iters", "20")
+    run(small_text, tmp_path, "--max_iters 20")
     said = capsys.readouterr().out
     text = data.read_text(str(small_text))
     for words in (rf"{len(text):,} characters, 28 different ones",
@@ -119,11 +119,15 @@ def test_steps_enter_few_files_in_each_step(by, most, monkeypatch):
     assert len(found) <= most, sorted(found)
 
 
+def endless(text, out_dir):
+    """The flags of a run that has no end."""
+    return split(["--data", text, "--out_dir", out_dir, *TINY,
+                  "--max_iters 100000 --eval_interval 100000"])
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends what runs in a window that is closed")
 def test_a_terminal_that_is_closed_saves_like_ctrl_c(small_text, tmp_path):
-    endless = "--max_iters", "100000", "--eval_interval", "100000"
-    with in_a_terminal("train.py", "--data", small_text, "--out_dir", tmp_path, *TINY,
-                       *endless) as (process, terminal):
+    with in_a_terminal("train.py", *endless(small_text, tmp_path)) as (process, terminal):
         said = b""
         while b"step      0" not in said:
             said += os.read(terminal, 10_000)
@@ -135,8 +139,7 @@ def test_a_terminal_that_is_closed_saves_like_ctrl_c(small_text, tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C to all processes of a window")
 def test_a_run_whose_reader_has_ended_says_on_standard_error_how_to_resume(small_text, tmp_path):
     """As in `python train.py | tee log`, where Ctrl-C ends tee first."""
-    command = [sys.executable, "train.py", "--data", small_text, "--out_dir", tmp_path, *TINY,
-               "--max_iters", "100000", "--eval_interval", "100000"]
+    command = [sys.executable, "train.py", *endless(small_text, tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           bufsize=0) as process:
         for line in process.stdout:
@@ -155,7 +158,7 @@ def test_a_run_whose_reader_has_ended_says_on_standard_error_how_to_resume(small
 
 def test_a_model_that_sees_the_future_is_refused(small_text, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(transformer, "MultiHeadAttention", LeakyAttention)
-    line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY)
+    line = refused(capsys, "--data", small_text, "--out_dir", tmp_path / "out", *TINY)
     assert "the model sees the future: the logits at position 0 changed" in line
     assert not (tmp_path / "out").exists()
 
@@ -164,9 +167,8 @@ def test_a_text_too_short_to_learn_from_is_named_at_the_end_with_the_remedy(tmp_
     text = data.read_text("lantern")
     for characters, steps, rate, warned in ((350, 20, "1e-4", True), (350, 5, "1e-4", False),
                                             (9_000, 80, "1e-2", False)):
-        (tmp_path / "text.txt").write_text(text[:characters], encoding="utf-8")
-        run(tmp_path / "text.txt", tmp_path / "out", "--max_iters", str(steps),
-            "--learning_rate", rate)
+        beginning = written(tmp_path / "text.txt", text[:characters])
+        run(beginning, tmp_path / "out", "--max_iters", steps, "--learning_rate", rate)
         said = capsys.readouterr().out
         ladder = re.findall(r"    \d\.\d{3}  (.+)", said)
         above = ladder.index("this model  <--") < ladder.index("counted unigram")
@@ -190,7 +192,7 @@ def test_help_shows_every_setting_with_its_default(capsys):
 
 
 def test_what_the_machine_refuses_is_said_in_a_line(capsys, small_text, tmp_path, monkeypatch):
-    flags = ["--data", str(small_text), *TINY, "--out_dir", str(tmp_path)]
+    flags = "--data", small_text, *TINY, "--out_dir", tmp_path
     for module, name, error, words in (
             (data, "read_texts", MemoryError(), "memory for the text"),
             (train, "describe", FileNotFoundError(2, "No such file", "log.csv"),
@@ -208,7 +210,7 @@ def test_what_is_hardly_meant_is_warned_of(capsys, small_text, tmp_path):
                                 (small_text, "1e3", "--learning_rate 1000 is far too high"),
                                 (twice, "1e-2", "100% of the validation text"),
                                 (small_text, "1e-2", "")):
-        run(text, tmp_path / "out", "--max_iters", "1", "--learning_rate", rate)
+        run(text, tmp_path / "out", "--max_iters 1 --learning_rate", rate)
         said = re.findall("warning +(.*)", capsys.readouterr().out)
         assert len(said) == bool(warning)
         assert "".join(said).startswith(warning)
@@ -219,23 +221,23 @@ def test_a_run_on_a_piped_text_is_resumed_with_its_text_in_a_file(small_text, tm
     reading, writing = os.pipe()
     os.write(writing, small_text.read_bytes())          # for which a pipe has room
     os.close(writing)
-    run(f"/dev/fd/{reading}", tmp_path, "--max_iters", "1")
-    resume = ["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "2"]
+    run(f"/dev/fd/{reading}", tmp_path, "--max_iters 1")
+    resume = split(["--init_from resume --max_iters 2 --out_dir", tmp_path])
     says = f"The run in {tmp_path} was trained on it; if the same text is in another file"
     assert says in refused(capsys, *resume)
     os.close(reading)
-    assert says not in refused(capsys, *resume, "--data", str(tmp_path / "nowhere.txt"))
+    assert says not in refused(capsys, *resume, "--data", tmp_path / "nowhere.txt")
     train.main([*resume, "--data", str(small_text)])
     assert rows(tmp_path)[-1][0] == "2"
 
 
 def test_a_profile_is_printed_once_and_not_when_resumed(small_text, tmp_path, capsys):
-    run(small_text, tmp_path, "--max_iters", "10", "--profile", "3")
+    run(small_text, tmp_path, "--max_iters 10 --profile 3")
     said = capsys.readouterr().out
     assert "ms a step, of 3" in said
     assert all(f"\n{line} " in said for line in (
         "mlp", "self_attention", "linear", "all ops", "batches", "clipping", "AdamW", "a step"))
-    run(small_text, tmp_path, "--init_from", "resume", "--max_iters", "25")
+    run(small_text, tmp_path, "--init_from resume --max_iters 25")
     assert "ms a step" not in capsys.readouterr().out
-    run(small_text, tmp_path / "short", "--max_iters", "7", "--profile", "3")
+    run(small_text, tmp_path / "short", "--max_iters 7 --profile 3")
     assert "ms a step, of 2" in capsys.readouterr().out         # of 7, after 5 to warm up

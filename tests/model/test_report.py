@@ -4,12 +4,11 @@ import signal
 
 import pytest
 
-import data
 from model import report
 from model.report import standing
 from model.run import State, Step
 from model.settings import Settings
-from tests.kit import run_of
+from tests.kit import small_run
 
 
 @pytest.mark.parametrize("loss, says", [
@@ -21,19 +20,25 @@ def test_an_evaluation_is_compared_with_the_best_n_gram_even_if_longer_ones_are_
     assert standing(State(0), None, loss, counted).endswith(f"   {says}")
 
 
+def said_of(run, steps):
+    """What is said above the bar while these steps are shown."""
+    said = []
+    with report.Progress(run, {}) as progress:
+        progress.bar.write = lambda line, *_: said.append(line)
+        for number, step in enumerate(steps, start=1):
+            step.number = number
+            run.state.note_step(step.loss, step.seconds)
+            progress.show(step)
+    return "\n".join(said)
+
+
 def spikes(losses, run):
     """The steps of which a spike is reported, and the usual losses."""
-    progress = report.Progress(run, {})
-    said = []
     run.state.recent = []
-    progress.bar.write = lambda line, *_: said.append(line)
-    for number, loss in enumerate(losses, 1):
-        run.state.note_step(loss, 0.1)
-        progress.show(Step(number, {}, loss=loss, norm=1.0, taken=True))
-    progress.bar.close()
+    said = said_of(run, [Step(0, {}, loss=loss, norm=1.0, taken=True) for loss in losses])
     return [(int(number), float(usual)) for number, usual in re.findall(
         r"step +(\d+)   a spike: the training loss is \d+\.\d{3}, where (\S+) is usual; gradient "
-        r"norm 1 before clipping", "\n".join(said))]
+        r"norm 1 before clipping", said)]
 
 
 @pytest.mark.parametrize("times, told", [
@@ -44,22 +49,18 @@ def spikes(losses, run):
      ["5.0", "2.5", "4.0"]),
     ([(5.0, 1.0)] + [(5.0, 5.0)] * 18 + [(5.0, 2.0)], ["5.0"])], ids=str)
 def test_show_says_once_that_the_machine_is_busy(times, told):
-    run = run_of(Settings(n_embd=8, n_layer=1, max_iters=1000), data.Text("to be or not\n" * 20))
-    progress = report.Progress(run, {})
-    said = []
-    progress.bar.write = lambda line, *_: said.append(line)
-    for number, (seconds, processor) in enumerate(times, 1):
-        run.state.note_step(2.0, seconds)
-        progress.show(Step(number, {}, loss=2.0, seconds=seconds, processor=processor))
-    progress.bar.close()
-    assert [re.search(r"the machine is busy: the last steps took (\S+) times", line)[1]
-            for line in said] == told
+    steps = [Step(0, {}, loss=2.0, seconds=seconds, processor=processor)
+             for seconds, processor in times]
+    said = said_of(small_run(max_iters=1000), steps)
+    found = re.findall(r"the machine is busy: the last steps took (\S+) times", said)
+    assert found == told
+    assert said.count("\n") == max(0, len(told) - 1)        # and nothing else
 
 
 @pytest.mark.parametrize("settings, shown", [
     (dict(max_iters=9), [1, 2, 3]), (dict(minutes=0.5), [0.25, 0.5, 0.5])], ids=str)
 def test_show_moves_the_bar_to_the_step_or_to_the_minutes_but_not_beyond_its_end(settings, shown):
-    run = run_of(Settings(n_embd=8, n_layer=1, **settings), data.Text("to be or not\n" * 20))
+    run = small_run(**settings)
     moves = []                  # from 0, as a bar that is not shown stays there
     with report.Progress(run, {}) as progress:
         progress.bar.update = moves.append
@@ -82,9 +83,8 @@ def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):
 
 
 def test_a_spike_is_a_loss_far_above_the_usual_ones_and_is_reported_once():
-    text = data.Text("to be or not to be\n" * 20)
-    s = Settings(n_embd=8, n_layer=1, max_iters=1000)
-    of, usual = run_of(s, text), [1.9, 2.0, 2.1] * 40       # a deviation of 0.15
+    of = small_run(max_iters=1000)
+    usual = [1.9, 2.0, 2.1] * 40        # a deviation of 0.15
     assert spikes([4.0, *usual], of) == [] and spikes(usual[:49] + [9.0], of) == []
     assert spikes(usual[:50] + [9.0], of) == [(51, 2.0)]
     assert spikes([*usual, 3.1], of) == [] and spikes([*usual, 3.3], of) == [(121, 2.0)]

@@ -31,7 +31,7 @@ from model.run import State, decayed_and_other, optimizer_of
 from model.settings import Settings
 from model.transformer import loss_of
 from tests.kit import (TINY, arrays, losses, open_elsewhere, refusal, refused, rows, run, run_of,
-                       same_arrays, split, written)
+                       same_arrays, small_run, split, written)
 
 
 def resume(out_dir, *flags):
@@ -42,8 +42,12 @@ def cannot_resume(capsys, out_dir, *flags):
     return refused(capsys, "--init_from resume --out_dir", out_dir, *flags)
 
 
+def state_of(path):
+    return load_checkpoint(path).training["state"]
+
+
 def iteration(path):
-    return load_checkpoint(path).training["state"]["iteration"]
+    return state_of(path)["iteration"]
 
 
 def contents(folder):
@@ -56,15 +60,17 @@ def out_dir(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "out")
 
 
-def stop_after(patch, iteration):
-    """Have Ctrl-C come in a step."""
+def stopped_after(number, begin, *arguments):
+    """Run or resume; Ctrl-C comes in this step."""
     real = State.note_step
 
-    def note_step(state, *arguments):
-        real(state, *arguments)
-        if state.iteration == iteration:
+    def note_step(state, *of_step):
+        real(state, *of_step)
+        if state.iteration == number:
             signal.raise_signal(signal.SIGINT)
-    patch.setattr(State, "note_step", note_step)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(State, "note_step", note_step)
+        assert refusal(SystemExit, begin, *arguments) == "130"
 
 
 @pytest.fixture
@@ -127,9 +133,7 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
     flags = flags.replace("TRAINED", str(trained)).replace("LLAMA", str(llama)).split()
     run(text, whole, *flags)
     assert re.search(described, capsys.readouterr().out)
-    with monkeypatch.context() as patch:
-        stop_after(patch, stop_at)
-        assert refusal(SystemExit, run, text, cut, *flags) == "130"
+    stopped_after(stop_at, run, text, cut, *flags)
     said = capsys.readouterr().err
     assert f"stopped after {stop_at} steps; all is kept in" in said
     assert f"python train.py --init_from resume --out_dir {cut}" in said
@@ -251,9 +255,8 @@ def test_a_state_counts_steps_remembers_a_hundred_losses_and_averages_those_sinc
 
 
 def test_steps_average_the_losses_of_the_batches_of_a_step():
-    s = Settings(n_embd=8, n_layer=1, block_size=8, batch_size=3, gradient_accumulation_steps=2,
-                 max_iters=1, learning_rate=0.0)
-    one = run_of(s, data.Text(data.read_text("lantern")[:2000]))
+    one = small_run(data.read_text("lantern")[:2000], block_size=8, batch_size=3,
+                    gradient_accumulation_steps=2, max_iters=1, learning_rate=0.0)
     step, = train.steps(one)
     losses = [loss_of(one.model, x, y, one.state.dropout).item() for x, y in step.batches]
     assert losses[0] != losses[1] and step.loss == pytest.approx(np.mean(losses))
@@ -282,7 +285,7 @@ def test_note_evaluation_keeps_the_first_of_equal_losses():
     (dict(minutes=0.5, max_iters=5), 4, 29.99, False), (dict(max_iters=0), 0, 0.0, True),
     (dict(max_iters=5, explain=True), 5, 0.0, False)])
 def test_is_over_at_the_step_or_the_second_of_its_end(limits, iteration, seconds, over):
-    one = run_of(Settings(n_embd=8, n_layer=1, **limits), data.Text("to be or not\n" * 20))
+    one = small_run(**limits)
     one.state.iteration = iteration
     one.state.seconds = seconds
     assert one.is_over() == over
@@ -291,9 +294,8 @@ def test_is_over_at_the_step_or_the_second_of_its_end(limits, iteration, seconds
 def test_is_time_to_save_counts_from_the_last_time_and_has_room_for_a_step(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(runs.time, "monotonic", lambda: now[0])
-    s = Settings(n_embd=8, n_layer=1, max_iters=9)
     with Folder(tmp_path) as folder:
-        one = run_of(s, data.Text("to be or not\n" * 20), folder=folder)
+        one = small_run(folder=folder, max_iters=9)
 
         def due(seconds, at):
             now[0] = at
@@ -308,7 +310,7 @@ def test_is_time_to_save_counts_from_the_last_time_and_has_room_for_a_step(tmp_p
 def test_measure_takes_the_time_of_a_step_and_what_it_had_of_a_processor(steady, monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(runs.time, "thread_time", lambda: next(ticks) / 8)
-    one = run_of(Settings(n_embd=8, n_layer=1), data.Text("to be or not\n" * 20))
+    one = small_run()
     step = runs.Step(1, {})
     with one.measure(step):
         pass
@@ -388,19 +390,19 @@ def test_a_damaged_or_lost_checkpoint_is_named_and_replaced(trained, out_dir, ca
 
 
 def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(out_dir):
-    best = load_checkpoint(out_dir / "ckpt.npz").training["state"]
+    best = state_of(out_dir / "ckpt.npz")
     os.replace(out_dir / "previous.npz", out_dir / "last.npz")
-    assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] > best["best"]
+    assert state_of(out_dir / "last.npz")["best"] > best["best"]
     before = (out_dir / "ckpt.npz").read_bytes()
     resume(out_dir, "--learning_rate 1e-9 --max_iters 40")     # which gets not so far
     assert (out_dir / "ckpt.npz").read_bytes() == before
-    assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] == best["best"]
+    assert state_of(out_dir / "last.npz")["best"] == best["best"]
 
     model, tokenizer, training, _ = load_checkpoint(out_dir / "ckpt.npz")
     training["state"]["best"] = 9.0         # an older file, which somebody has put back
     save_checkpoint(out_dir / "ckpt.npz", model, tokenizer, training)
     resume(out_dir, "--learning_rate 1e-9 --max_iters 41")
-    assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] == best["best"]
+    assert state_of(out_dir / "last.npz")["best"] == best["best"]
 
 
 def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monkeypatch):
@@ -438,9 +440,7 @@ def test_a_stop_in_the_last_step_leaves_the_rest_to_the_resumed_run(
     run(small_text, whole, "--max_iters 20")
     reported = capsys.readouterr().out.partition("\nvalidation loss")[2]
     monkeypatch.chdir(tmp_path)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 20)
-        assert refusal(SystemExit, run, small_text, "./-cut", "--max_iters 20") == "130"
+    stopped_after(20, run, small_text, "./-cut", "--max_iters 20")
     said = capsys.readouterr()
     assert "stopped after 20 steps; all is kept in" in said.err and "a sample" not in said.out
     assert rows(cut)[-1][0] == "10" and iteration(cut / "last.npz") == 20
@@ -449,8 +449,8 @@ def test_a_stop_in_the_last_step_leaves_the_rest_to_the_resumed_run(
     said = capsys.readouterr().out
     assert said.partition("\nvalidation loss")[2].partition("more of it")[0] == (
         reported.partition("more of it")[0])
-    stop_after(monkeypatch, 25)         # the last step, but of a longer run than it was
-    assert refusal(SystemExit, resume, "./-cut", "--max_iters 25") == "130"
+    # The last step, but of a longer run than it was
+    stopped_after(25, resume, "./-cut", "--max_iters 25")
     assert "stopped after 25 steps; all is kept in" in capsys.readouterr().err
 
 
@@ -495,11 +495,8 @@ def test_a_run_without_a_step_left_says_so_and_how_to_go_on(out_dir, capsys, fla
     assert f"    python -m model.sample --out_dir {out_dir}\n" in said
 
 
-def test_a_stopped_run_is_not_ended_by_fewer_steps_than_it_has(
-        small_text, tmp_path, monkeypatch, capsys):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 13)
-        refusal(SystemExit, run, small_text, tmp_path, "--max_iters 20")
+def test_a_stopped_run_is_not_ended_by_fewer_steps_than_it_has(small_text, tmp_path, capsys):
+    stopped_after(13, run, small_text, tmp_path, "--max_iters 20")
     capsys.readouterr()
     before = contents(tmp_path)
     resume(tmp_path, "--max_iters 12")
@@ -551,7 +548,7 @@ def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained,
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
 
 
-def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path, monkeypatch):
+def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path):
     s = Settings(n_layer=1, n_embd=8, max_iters=1)
     text = data.Text.read(str(small_text))
     left = []
@@ -655,19 +652,20 @@ BLOWN_UP = "--learning_rate 1e30 --max_iters 50 --grad_clip 0 --warmup_iters 0"
 numpy_may_warn = pytest.mark.filterwarnings("ignore::RuntimeWarning")   # in place of the kernels
 
 
-def poison(patch, *when, loss=math.nan):
-    """Have the gradients of such steps come with another loss; returns the true ones, which fill a
-    list."""
+@contextlib.contextmanager
+def poisoned(*when):
+    """Have the gradients of such steps come with a loss of nan; a list gets the true losses."""
     losses = []
     real = runs.Step.is_finite
 
     def is_finite(step):
         losses.append(step.loss)
         if len(losses) in when:
-            step.loss = loss
+            step.loss = math.nan
         return real(step)
-    patch.setattr(runs.Step, "is_finite", is_finite)
-    return losses
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs.Step, "is_finite", is_finite)
+        yield losses
 
 
 def after_step(patch, number, change):
@@ -711,12 +709,11 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
     assert (out_dir / "earlier.1" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
 
 
-def test_a_run_that_ended_at_a_nan_is_resumed_as_if_without(small_text, tmp_path, monkeypatch):
+def test_a_run_that_ended_at_a_nan_is_resumed_as_if_without(small_text, tmp_path):
     run(small_text, tmp_path / "whole", "--max_iters 20")
-    with monkeypatch.context() as patch:
-        poison(patch, 14)
-        with pytest.raises(SystemExit, match="the loss of step 14 is nan.*resumes after step 10"):
-            run(small_text, tmp_path / "cut", "--max_iters 20")
+    ends = pytest.raises(SystemExit, match="the loss of step 14 is nan.*resumes after step 10")
+    with poisoned(14), ends:
+        run(small_text, tmp_path / "cut", "--max_iters 20")
     resume(tmp_path / "cut")
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
@@ -724,8 +721,7 @@ def test_a_run_that_ended_at_a_nan_is_resumed_as_if_without(small_text, tmp_path
 
 def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatch):
     flags = "--max_iters 20 --dropout 0.1 --on_nan skip"
-    with monkeypatch.context() as patch:
-        true_losses = poison(patch, 3, 14)
+    with poisoned(3, 14) as true_losses:
         run(small_text, tmp_path / "skipped", flags)
     said = capsys.readouterr()
     with monkeypatch.context() as patch:            # the same draws, and nothing done with them
@@ -751,11 +747,9 @@ def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatc
     now, _ = repeat(bad, model)
     assert (bad.number, training["state"]["iteration"], now.loss) == (3, 2, true_losses[2])
 
-    with monkeypatch.context() as patch:
-        poison(patch, 3)
+    with poisoned(3):
         run(small_text, tmp_path / "cut", flags, "--max_iters 10 --lr_decay_iters 20")
-    with monkeypatch.context() as patch:
-        poison(patch, 4)
+    with poisoned(4):
         resume(tmp_path / "cut", "--max_iters 20")
     assert "resumed after step 10, 1 step skipped" in capsys.readouterr().out
     assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "skipped" / "last.npz")
@@ -763,13 +757,11 @@ def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatc
 
 
 @numpy_may_warn
-def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(small_text, tmp_path,
-                                                                             monkeypatch):
-    with monkeypatch.context() as patch:
-        poison(patch, *range(2, 22))
+def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(small_text, tmp_path):
+    with poisoned(*range(2, 22)):
         line = refusal(SystemExit, run, small_text, tmp_path, "--max_iters 50 --on_nan skip "
                        "--checkpoint_interval 1e-9 --eval_interval 1000")
-    kept = load_checkpoint(tmp_path / "last.npz").training["state"]
+    kept = state_of(tmp_path / "last.npz")
     assert "the loss of step 21 is" in line and "after 20 skipped steps in a row" in line
     assert kept["skipped_in_row"] == 0 and f"after step {kept['iteration']}, " in line
     assert load_checkpoint(tmp_path / "nan.npz").training["nan"]["step"] == 2
