@@ -73,7 +73,7 @@ class CharTokenizer(Tokenizer):
         if vocab_size not in (None, len(vocabulary)):
             raise ValueError(f"the vocabulary has {len(vocabulary)} characters, for a model of "
                              f"{vocab_size}")
-        tokenizer = cls(vocabulary)
+        tokenizer = cls.__new__(cls)
         tokenizer._set_vocabulary(vocabulary)
         return tokenizer
 

@@ -112,8 +112,8 @@ class Log:
         self.lines = []
         self.columns = self.COLUMNS | (self.SKIPPED if skips else {})
         if start is not None:
-            rows, problem = read_log(path)
-            self.lines = [row for row in rows if row[0] <= start]
+            lines, problem = read_log(path)
+            self.lines = [numbers for numbers in lines if numbers[0] <= start]
             if problem:
                 print(f"warning: {problem}; of its lines {len(self.lines)} are whole and kept",
                       file=sys.stderr)
@@ -152,16 +152,17 @@ def read_log(path: pathlib.Path) -> tuple[list[list[float | None]], str]:
     *lines, cut = text.split("\n")          # every line ends with a line break
     header, *lines = lines or [""]
     columns = header.count(",") + 1
-    rows = []
+    whole = []
     for line in lines:
         with contextlib.suppress(ValueError):       # the line is damaged
             step, loss, *others = line.split(",")
-            row = [float(step), float(loss) if loss else None, *map(float, others)]
-            if len(row) == columns >= len(Log.COLUMNS) and math.isfinite(sum(filter(None, row))):
-                rows.append(row)
+            numbers = [float(step), float(loss) if loss else None, *map(float, others)]
+            is_finite = math.isfinite(sum(filter(None, numbers)))
+            if is_finite and len(numbers) == columns >= len(Log.COLUMNS):
+                whole.append(numbers)
     known = [",".join(columns) for columns in (Log.COLUMNS, Log.COLUMNS | Log.SKIPPED)]
-    whole = header in known and len(rows) == len(lines) and not cut
-    return rows, "" if whole else f"{path} is damaged, or no log of this program"
+    sound = header in known and len(whole) == len(lines) and not cut
+    return whole, "" if sound else f"{path} is damaged, or no log of this program"
 
 
 def settings_of(run: Checkpoint, folder: object) -> Settings:

@@ -30,9 +30,9 @@ def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, 
 
 def ladder(loss: float, counted: dict[str, float]) -> str:
     """Return a model's loss among those of counted n-grams, a line each, the worst first."""
-    rows = {"this model  <--": loss} | {f"counted {name}": x for name, x in counted.items()}
-    names = sorted(rows, key=rows.get, reverse=True)
-    return "\n".join(f"    {rows[name]:.3f}  {name}" for name in names)
+    losses = {"this model  <--": loss} | {f"counted {name}": x for name, x in counted.items()}
+    names = sorted(losses, key=losses.get, reverse=True)
+    return "\n".join(f"    {losses[name]:.3f}  {name}" for name in names)
 
 
 def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int,
