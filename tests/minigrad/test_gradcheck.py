@@ -249,6 +249,14 @@ def test_gradcheck_passes_a_gradient_that_is_exactly_zero():
     assert mg.gradcheck(lambda x: x * 1.0, np.zeros(3))
 
 
+def test_gradcheck_finds_nan_wrong_but_for_an_argument_without_elements():
+    def f(x):
+        return x.sum() + math.nan
+    assert mg.gradcheck(f, np.zeros((0, 3)))
+    with pytest.raises(mg.GradcheckError):
+        mg.gradcheck(f, np.zeros((1, 3)))
+
+
 r_fixed = r((5, 4))
 
 
