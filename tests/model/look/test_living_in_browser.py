@@ -257,6 +257,15 @@ def test_window_start_is_that_of_python(page):
         assert found == [window_start(n, block) for n in range(40)]
 
 
+def test_a_click_on_the_map_chooses_the_row_and_the_column_below_it(page):
+    typed(page, "the quick")
+    page.execute_script("""const {left, top} = canvas.getBoundingClientRect();
+        canvas.dispatchEvent(new MouseEvent("click", {
+            clientX: left + plot.left + 2.5 * plot.cell, clientY: top + plot.top + 5.5 * plot.cell
+        })); for (const _ of job);""")
+    assert of(page, "[queryRow(), state.column - start]") == [5, 2]
+
+
 def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, run):
     typed(page, "the quick")
     found = dict(of(page, "[...worths.found]"))

@@ -37,6 +37,7 @@ def page(driver, run):
 
 def test_it_draws_without_an_error_and_fetches_nothing_even_if_told_to(page, run):
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    assert not of(page, "$('main').inert")
     itself = run[2].resolve().as_uri()
     said = [json.loads(line["message"])["message"] for line in page.get_log("performance")]
     assert [event["params"]["request"]["url"] for event in said
@@ -160,3 +161,4 @@ def test_what_cannot_be_drawn_is_said_in_a_sentence(driver, run, tmp_path):
     page = opened(driver, written(tmp_path / "d.html", damaged))
     said = page.find_element("id", "trouble")
     assert said.is_displayed() and said.text.startswith("This page could not be drawn (")
+    assert of(page, "$('main').inert")      # nobody types into what is not there
