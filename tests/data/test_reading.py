@@ -34,7 +34,8 @@ def test_several_texts_are_read_one_after_another_and_meet_at_a_line_break():
         Path(name).write_bytes(raw)
     texts = read_texts(["a", "b", "c"])
     assert texts == ("one\ntwo\nthree\nfour\n\n", [("a", 7), ("b", 6), ("c", 6)], [])
-    assert texts.name == "of 3 files" and read_texts(["b"]).name == "b"
+    assert texts.name == "of 3 files"
+    assert read_texts(["b"]).name == "b"
     assert read_texts(["b"]).characters == read_text("b")
 
 

@@ -12,9 +12,12 @@ from tests.kit import small_run
 
 
 @pytest.mark.parametrize("loss, says", [
-    (3.6, "above every counted n-gram"), (3.51, "above every counted n-gram"),
-    (3.5, "below the counted trigram"), (3.4, "below the counted 4-gram"),
-    (3.3, "below the counted unigram"), (3.2, "below the counted bigram")])
+    (3.6, "above every counted n-gram"),
+    (3.51, "above every counted n-gram"),
+    (3.5, "below the counted trigram"),
+    (3.4, "below the counted 4-gram"),
+    (3.3, "below the counted unigram"),
+    (3.2, "below the counted bigram")])
 def test_an_evaluation_is_compared_with_the_best_n_gram_even_if_longer_ones_are_worse(loss, says):
     counted = {"unigram": 3.31, "bigram": 3.25, "trigram": 3.51, "4-gram": 3.5}     # a short text
     assert standing(State(0), None, loss, counted).endswith(f"   {says}")
@@ -42,7 +45,9 @@ def spikes(losses, run):
 
 
 @pytest.mark.parametrize("times, told", [
-    ([(1.0, 0.51)] * 200, []), ([(1.0, 0.5)] * 4, []), ([(1.0, 0.5)] * 200, ["2.0"]),
+    ([(1.0, 0.51)] * 200, []),
+    ([(1.0, 0.5)] * 4, []),
+    ([(1.0, 0.5)] * 200, ["2.0"]),
     ([(1.0, 0.9)] * 4 + [(6.0, 1.0)] + [(1.0, 1.0)] * 5, ["2.2"]),
     ([(9.0, 0.0)], ["9000000000.0"]),
     ([(5.0, 1.0)] + [(5.0, 5.0)] * 19 + [(5.0, 2.0)] + [(5.0, 5.0)] * 19 + [(5.0, 1.25)],
@@ -67,7 +72,8 @@ def test_show_moves_the_bar_to_the_step_or_to_the_minutes_but_not_beyond_its_end
         for number in (1, 2, 3):
             run.state.note_step(2.0, 15.0)
             progress.show(Step(number, {}, loss=2.0, seconds=15.0, processor=15.0))
-    assert moves == shown and progress.bar.total == settings.get("minutes", 9)
+    assert moves == shown
+    assert progress.bar.total == settings.get("minutes", 9)
 
 
 def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):
@@ -85,11 +91,14 @@ def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):
 def test_a_spike_is_a_loss_far_above_the_usual_ones_and_is_reported_once():
     of = small_run(max_iters=1000)
     usual = [1.9, 2.0, 2.1] * 40        # a deviation of 0.15
-    assert spikes([4.0, *usual], of) == [] and spikes(usual[:49] + [9.0], of) == []
+    assert spikes([4.0, *usual], of) == []
+    assert spikes(usual[:49] + [9.0], of) == []
     assert spikes(usual[:50] + [9.0], of) == [(51, 2.0)]
-    assert spikes([*usual, 3.1], of) == [] and spikes([*usual, 3.3], of) == [(121, 2.0)]
+    assert spikes([*usual, 3.1], of) == []
+    assert spikes([*usual, 3.3], of) == [(121, 2.0)]
     calm = [2.0] * 120
-    assert spikes([*calm, 2.59], of) == [] and spikes([*calm, 2.61], of) == [(121, 2.0)]
+    assert spikes([*calm, 2.59], of) == []
+    assert spikes([*calm, 2.61], of) == [(121, 2.0)]
     assert spikes([*usual, 5.0, 2.0, 5.0, *usual[:18], 5.0, 5.0], of) == [(121, 2.0)]
     assert spikes([*usual, 5.0, *usual[:20], 5.0], of) == [(121, 2.0), (142, 2.0)]
     assert len(spikes(calm + [4.0] * 300, of)) == 1     # what stays is the new usual

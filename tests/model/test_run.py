@@ -147,7 +147,8 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
     monkeypatch.setattr(memory, "check_memory", lambda s, config: counted.append(config))
     train.main(["--init_from", "resume"])
     assert counted == [load_checkpoint(moved / "last.npz").model.config]
-    assert rows(moved) == rows(whole) and not cut.exists()
+    assert rows(moved) == rows(whole)
+    assert not cut.exists()
     assert same_arrays(moved / "last.npz", whole / "last.npz")
     assert same_arrays(moved / "ckpt.npz", whole / "ckpt.npz")
     best = load_checkpoint(moved / "ckpt.npz")
@@ -155,12 +156,15 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
     assert vars(best.model.config).items() >= options.items()
     before = contents(moved)
     resume(moved, "--explain")
-    assert explained in capsys.readouterr().out and contents(moved) == before
+    assert explained in capsys.readouterr().out
+    assert contents(moved) == before
 
 
 @pytest.mark.parametrize("optimizer, ngram_decay, options, sections", [
-    ("adamw", 0.7, dict(bias=True), None), ("adamw", 0.7, dict(ngrams=3, ngram_rows=20), None),
-    ("adamw", None, dict(ngrams=3, ngram_rows=20), None), ("muon", 0.7, dict(bias=True), (8, 8, 8)),
+    ("adamw", 0.7, dict(bias=True), None),
+    ("adamw", 0.7, dict(ngrams=3, ngram_rows=20), None),
+    ("adamw", None, dict(ngrams=3, ngram_rows=20), None),
+    ("muon", 0.7, dict(bias=True), (8, 8, 8)),
     ("muon", 0.7, dict(bias=True, n_kv_head=1, ngrams=3, ngram_rows=20), (8, 4, 4)),
     ("muon", None, dict(norm="rms_gain", activation="swiglu", n_inner=5, tied=False), (8, 8, 8))])
 def test_muon_gets_matrices_of_blocks_and_matrices_decay(optimizer, ngram_decay, options, sections):
@@ -181,14 +185,24 @@ def test_muon_gets_matrices_of_blocks_and_matrices_decay(optimizer, ngram_decay,
 
 
 @pytest.mark.parametrize("given, iteration, seconds, share", [
-    (dict(), 3, 0, 0.8), (dict(), 4, 0, 1), (dict(), 9, 0, 0.800006604858821), (dict(), 20, 0, 0.1),
-    (dict(min_lr=0.0), 12, 0, 0.5), (dict(min_lr=6e-3), 9, 0, 1.1111074417450995),
-    (dict(learning_rate=0.0, min_lr=0.0), 12, 0, 0.55), (dict(max_iters=None), 10 ** 6, 0, 1),
-    (dict(lr_decay_iters=10), 9, 0, 0.1602885682970026), (dict(lr_decay_iters=10), 15, 0, 0.1),
-    (dict(lr_decay_iters=2), 3, 0, 0.8), (dict(lr_decay_iters=0, warmup_iters=0), 0, 0, 0.1),
-    (dict(minutes=1.0), 9, 26.9, 0.800006604858821), (dict(minutes=1.0), 9, 30, 0.55),
-    (dict(minutes=1.0), 3, 59, 0.8), (dict(minutes=1.0, lr_decay_iters=10), 10, 30, 0.1),
-    (dict(schedule="linear"), 3, 0, 0.8), (dict(schedule="linear"), 16, 0, 1),
+    (dict(), 3, 0, 0.8),
+    (dict(), 4, 0, 1),
+    (dict(), 9, 0, 0.800006604858821),
+    (dict(), 20, 0, 0.1),
+    (dict(min_lr=0.0), 12, 0, 0.5),
+    (dict(min_lr=6e-3), 9, 0, 1.1111074417450995),
+    (dict(learning_rate=0.0, min_lr=0.0), 12, 0, 0.55),
+    (dict(max_iters=None), 10 ** 6, 0, 1),
+    (dict(lr_decay_iters=10), 9, 0, 0.1602885682970026),
+    (dict(lr_decay_iters=10), 15, 0, 0.1),
+    (dict(lr_decay_iters=2), 3, 0, 0.8),
+    (dict(lr_decay_iters=0, warmup_iters=0), 0, 0, 0.1),
+    (dict(minutes=1.0), 9, 26.9, 0.800006604858821),
+    (dict(minutes=1.0), 9, 30, 0.55),
+    (dict(minutes=1.0), 3, 59, 0.8),
+    (dict(minutes=1.0, lr_decay_iters=10), 10, 30, 0.1),
+    (dict(schedule="linear"), 3, 0, 0.8),
+    (dict(schedule="linear"), 16, 0, 1),
     (dict(schedule="linear", decay_share=0.9, min_lr=1e-3), 4, 0, 0.9166666666666666),
     (dict(schedule="linear", decay_share=0.5, min_lr=0.0), 17, 0, 0.3),
     (dict(schedule="linear", minutes=1.0, decay_share=0.5), 9, 45, 0.55)], ids=str)
@@ -212,7 +226,8 @@ def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatc
     run(small_text, tmp_path,
         "--optimizer muon --max_iters 20 --muon_lr 0.05 --min_lr 2e-3 --eval_interval 1")
     adamw = [float(row[3]) for row in rows(tmp_path)[1:]]          # of the step that follows
-    assert np.allclose(rates, 5 * np.array(adamw[:20]), rtol=1e-4) and max(rates) == 0.05
+    assert np.allclose(rates, 5 * np.array(adamw[:20]), rtol=1e-4)
+    assert max(rates) == 0.05
 
 
 @pytest.mark.parametrize("windows", ["shuffled", "random"])
@@ -225,11 +240,13 @@ def test_batches_of_a_step_differ_and_shuffled_ones_read_each_window_once_a_pass
     starts = []
     for step in range(1, 21):
         batches = made.batches(runs.Step(step, {}))
-        assert len(batches) == 3 and all(np.array_equal(y, x + 1) for x, y in batches)
+        assert len(batches) == 3
+        assert all(np.array_equal(y, x + 1) for x, y in batches)
         assert made.state.read == (6 * step if windows == "shuffled" else 0)
         starts += [start for x, _ in batches for start in x[:, 0].tolist()]
     n = made.shuffled.n
-    assert len({*starts}) > 60 and starts[:6] != starts[6:12]
+    assert len({*starts}) > 60
+    assert starts[:6] != starts[6:12]
     if windows == "shuffled":
         for number in range(4):
             assert len({*starts[n * number:n * (number + 1)]}) == n
@@ -243,7 +260,8 @@ def test_a_state_counts_steps_remembers_a_hundred_losses_and_averages_those_sinc
     state.note_step(3.0, 4.0)
     state.note_evaluation(2.0)
     state.note_step(2.0, 0.5), state.note_step(1.0, 1.5)
-    assert state.since_evaluation(100) == (1.5, 100.0) and state.seconds == 6
+    assert state.since_evaluation(100) == (1.5, 100.0)
+    assert state.seconds == 6
     for i in range(147):
         state.note_step(float(i), 0.1)
     assert state.recent == [float(i) for i in range(46, 147)]
@@ -259,7 +277,8 @@ def test_steps_average_the_losses_of_the_batches_of_a_step():
                     gradient_accumulation_steps=2, max_iters=1, learning_rate=0.0)
     step, = train.steps(one)
     losses = [loss_of(one.model, x, y, one.state.dropout).item() for x, y in step.batches]
-    assert losses[0] != losses[1] and step.loss == pytest.approx(np.mean(losses))
+    assert losses[0] != losses[1]
+    assert step.loss == pytest.approx(np.mean(losses))
 
 
 def test_saved_is_not_changed_by_later_steps():
@@ -274,15 +293,20 @@ def test_saved_is_not_changed_by_later_steps():
 def test_note_evaluation_keeps_the_first_of_equal_losses():
     state = State(seed=0)
     improved = [state.note_evaluation(loss) for loss in (3.0, 3.0, 2.5, 2.75, 2.5, 2.25)]
-    assert improved == [True, False, True, False, False, True] and state.best == 2.25
+    assert improved == [True, False, True, False, False, True]
+    assert state.best == 2.25
 
 
 @pytest.mark.parametrize("limits, iteration, seconds, over", [
-    (dict(max_iters=5), 4, 1e9, False), (dict(max_iters=5), 5, 0.0, True),
-    (dict(max_iters=5), 6, 0.0, True), (dict(minutes=0.5), 9, 29.99, False),
-    (dict(minutes=0.5), 0, 30.0, True), (dict(minutes=0.5, max_iters=5), 5, 1.0, True),
+    (dict(max_iters=5), 4, 1e9, False),
+    (dict(max_iters=5), 5, 0.0, True),
+    (dict(max_iters=5), 6, 0.0, True),
+    (dict(minutes=0.5), 9, 29.99, False),
+    (dict(minutes=0.5), 0, 30.0, True),
+    (dict(minutes=0.5, max_iters=5), 5, 1.0, True),
     (dict(minutes=0.5, max_iters=5), 4, 30.0, True),
-    (dict(minutes=0.5, max_iters=5), 4, 29.99, False), (dict(max_iters=0), 0, 0.0, True),
+    (dict(minutes=0.5, max_iters=5), 4, 29.99, False),
+    (dict(max_iters=0), 0, 0.0, True),
     (dict(max_iters=5, explain=True), 5, 0.0, False)])
 def test_is_over_at_the_step_or_the_second_of_its_end(limits, iteration, seconds, over):
     one = small_run(**limits)
@@ -300,11 +324,16 @@ def test_is_time_to_save_counts_from_the_last_time_and_has_room_for_a_step(tmp_p
         def due(seconds, at):
             now[0] = at
             return one.is_time_to_save(runs.Step(1, {}, seconds=seconds))
-        assert not due(0.0, 1000.0) and not due(0.0, 1060.0) and due(0.0, 1060.5)
-        assert not due(10.0, 1040.0) and due(10.0, 1040.5)
+        assert not due(0.0, 1000.0)
+        assert not due(0.0, 1060.0)
+        assert due(0.0, 1060.5)
+        assert not due(10.0, 1040.0)
+        assert due(10.0, 1040.5)
         now[0] = 1061.0
         one.save_last()
-        assert not due(0.0, 1062.0) and not due(0.0, 1121.0) and due(0.0, 1121.5)
+        assert not due(0.0, 1062.0)
+        assert not due(0.0, 1121.0)
+        assert due(0.0, 1121.5)
 
 
 def test_measure_takes_the_time_of_a_step_and_what_it_had_of_a_processor(steady, monkeypatch):
@@ -330,7 +359,8 @@ def test_a_run_goes_on_while_other_programs_have_its_files_open(small_text, tmp_
             monkeypatch, ["ckpt.npz", "last.npz", "previous.npz"], 4):
         run(small_text, tmp_path / "out", "--max_iters 20")
     said = capsys.readouterr()
-    assert said.err.count("warning: another program has") == 4 and "step     20" in said.out
+    assert said.err.count("warning: another program has") == 4
+    assert "step     20" in said.out
     assert {*os.listdir(tmp_path / "out")} >= {"ckpt.npz", "last.npz", "previous.npz"}
 
 
@@ -358,7 +388,8 @@ def test_a_second_run_into_the_same_folder_is_refused(out_dir, small_text, tmp_p
             assert f"another run writes into {out_dir} (process {os.getpid()}, since " in line
         resume(out_dir, "--max_iters 50 --explain")
         assert generate(*load_checkpoint(out_dir / "ckpt.npz")[:2], max_new_tokens=3)
-    assert before == contents(out_dir) and os.listdir(tmp_path) == ["out"]
+    assert before == contents(out_dir)
+    assert os.listdir(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("damaged", [True, False])
@@ -377,7 +408,8 @@ def test_a_damaged_or_lost_checkpoint_is_named_and_replaced(trained, out_dir, ca
     assert f"warning     {last} is {what}; " in said
     assert f"{out_dir / 'previous.npz'}, the one before it, at step 30\n" in said
     assert losses(out_dir) == losses(trained)
-    assert same_arrays(last, trained / "last.npz") and same_arrays(best, trained / "ckpt.npz")
+    assert same_arrays(last, trained / "last.npz")
+    assert same_arrays(best, trained / "ckpt.npz")
     assert (out_dir / "previous.npz").read_bytes() == previous      # no damaged file in its place
     if damaged:
         assert (out_dir / "last.damaged.npz").read_bytes() == whole[:-1000]
@@ -442,10 +474,13 @@ def test_a_stop_in_the_last_step_leaves_the_rest_to_the_resumed_run(
     monkeypatch.chdir(tmp_path)
     stopped_after(20, run, small_text, "./-cut", "--max_iters 20")
     said = capsys.readouterr()
-    assert "stopped after 20 steps; all is kept in" in said.err and "a sample" not in said.out
-    assert rows(cut)[-1][0] == "10" and iteration(cut / "last.npz") == 20
+    assert "stopped after 20 steps; all is kept in" in said.err
+    assert "a sample" not in said.out
+    assert rows(cut)[-1][0] == "10"
+    assert iteration(cut / "last.npz") == 20
     train.main(typed(said.err))
-    assert losses(cut) == losses(whole) and same_arrays(cut / "ckpt.npz", whole / "ckpt.npz")
+    assert losses(cut) == losses(whole)
+    assert same_arrays(cut / "ckpt.npz", whole / "ckpt.npz")
     said = capsys.readouterr().out
     assert said.partition("\nvalidation loss")[2].partition("more of it")[0] == (
         reported.partition("more of it")[0])
@@ -465,7 +500,8 @@ def test_a_stop_in_the_last_evaluation_has_nothing_left_to_resume(
     monkeypatch.setattr(State, "note_evaluation", note_evaluation)
     assert refusal(SystemExit, run, small_text, tmp_path, "--max_iters 10") == "130"
     said = capsys.readouterr()
-    assert "nothing is left to train" in said.err and "a sample" not in said.out
+    assert "nothing is left to train" in said.err
+    assert "a sample" not in said.out
 
 
 def typed(said):
@@ -484,7 +520,9 @@ def test_a_run_without_a_step_left_says_so_and_how_to_go_on(out_dir, capsys, fla
     resume(out_dir, *flags.split())
     said = capsys.readouterr().out
     assert said.startswith(f"nothing is left to train: the run in {out_dir} has taken 40 steps in ")
-    assert says in said and "a sample" not in said and contents(out_dir) == before
+    assert says in said
+    assert "a sample" not in said
+    assert contents(out_dir) == before
     words = typed(said)
     assert words[:4] == ["--init_from", "resume", "--out_dir", str(out_dir)]
     minutes = re.search(r"40 steps in (\S+) minutes", said)[1]
@@ -500,7 +538,8 @@ def test_a_stopped_run_is_not_ended_by_fewer_steps_than_it_has(small_text, tmp_p
     capsys.readouterr()
     before = contents(tmp_path)
     resume(tmp_path, "--max_iters 12")
-    assert "has taken 13 steps" in capsys.readouterr().out and contents(tmp_path) == before
+    assert "has taken 13 steps" in capsys.readouterr().out
+    assert contents(tmp_path) == before
 
 
 def test_what_could_not_be_loaded_ends_a_run(small_text, out_dir, capsys, monkeypatch):
@@ -513,11 +552,21 @@ def test_what_could_not_be_loaded_ends_a_run(small_text, out_dir, capsys, monkey
 
 
 @pytest.mark.parametrize("name, value", [
-    ("settings", {}), ("settings", {"n_layer": "1"}), ("settings", {"unknown": 1}),
-    ("settings", {"data": "no such\nfile"}), ("settings", None), ("text", None), ("text", "0"),
-    ("state", None), ("state", {}), ("state", {"iteration": "x"}), ("state", {"best": None}),
-    ("state", {"losses": 3}), ("state", {"batches": {}}),
-    ("state", {"dropout": {"bit_generator": "MT19937"}}), ("optimizer", None)], ids=str)
+    ("settings", {}),
+    ("settings", {"n_layer": "1"}),
+    ("settings", {"unknown": 1}),
+    ("settings", {"data": "no such\nfile"}),
+    ("settings", None),
+    ("text", None),
+    ("text", "0"),
+    ("state", None),
+    ("state", {}),
+    ("state", {"iteration": "x"}),
+    ("state", {"best": None}),
+    ("state", {"losses": 3}),
+    ("state", {"batches": {}}),
+    ("state", {"dropout": {"bit_generator": "MT19937"}}),
+    ("optimizer", None)], ids=str)
 def test_a_file_without_the_record_of_a_run_is_refused(trained, tmp_path, capsys, name, value):
     model, tokenizer, training, _ = load_checkpoint(trained / "last.npz")
     if value and name != "text":
@@ -529,7 +578,8 @@ def test_a_file_without_the_record_of_a_run_is_refused(trained, tmp_path, capsys
     said = cannot_resume(capsys, tmp_path)
     none = "holds a model, but no run to resume"
     words = {"state": "train anew" if value else none, "optimizer": none}
-    assert said.isprintable() and words.get(name, "") in said
+    assert said.isprintable()
+    assert words.get(name, "") in said
 
 
 def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained, tmp_path):
@@ -561,7 +611,8 @@ def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path):
             loss = one.evaluate().loss
             one.save_evaluation(loss)
             one.save("ckpt.npz")
-            assert one.state.evaluated == 0 and math.isclose(one.state.best, loss)
+            assert one.state.evaluated == 0
+            assert math.isclose(one.state.best, loss)
             assert "; all is kept in " in stopped(one)
             one.state.iteration = 3
             assert "last.npz keeps the first 0, as no run could be resumed" in stopped(one)
@@ -588,12 +639,14 @@ def test_the_best_model_of_another_run_is_refused_and_stays(out_dir, capsys, cha
 def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_path, capsys):
     flags = "--init_from", trained, "--max_iters 0"
     run(small_text, tmp_path / "out", *flags, "--explain")
-    assert "with the weights of" in capsys.readouterr().out and not (tmp_path / "out").exists()
+    assert "with the weights of" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
     run(small_text, tmp_path / "out", *flags)
     best = load_checkpoint(trained / "ckpt.npz")
     (iteration, _, loss, _, _, seconds), = rows(tmp_path / "out")[1:]
     assert float(loss) == pytest.approx(best.training["state"]["best"], abs=1e-6)
-    assert iteration == "0" and seconds == "0.00"
+    assert iteration == "0"
+    assert seconds == "0.00"
     assert f"with the weights of {trained / 'ckpt.npz'}\ntext  " in capsys.readouterr().out
     kept = load_checkpoint(tmp_path / "out" / "last.npz").training["settings"]
     assert kept["init_from"] == str(trained / "ckpt.npz")
@@ -638,7 +691,8 @@ def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, mo
     resume(tmp_path / "words", "--max_iters 1")
     shutil.rmtree(folder)
     line = cannot_resume(capsys, tmp_path / "words", "--max_iters 1")
-    assert f'"{folder / "1.txt"}" is neither a known text' in line and "with --data FILE" in line
+    assert f'"{folder / "1.txt"}" is neither a known text' in line
+    assert "with --data FILE" in line
     resume(tmp_path / "words", "--data", small_text, "--max_iters 2")
     kept = load_checkpoint(tmp_path / "words" / "last.npz").training["settings"]["data"]
     assert kept == str(small_text)
@@ -693,20 +747,26 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
                  f"python -m model.replay --out_dir {out_dir}"):
         assert part in line
     assert "first in   linear, going forward at model/layers.py" in said
-    assert "model/layers.py:" in said and "beyond the largest float32" in said
-    assert len(rows(out_dir)) == 2 and not re.search("nan|inf", (out_dir / "log.csv").read_text())
+    assert "model/layers.py:" in said
+    assert "beyond the largest float32" in said
+    assert len(rows(out_dir)) == 2
+    assert not re.search("nan|inf", (out_dir / "log.csv").read_text())
     assert iteration(out_dir / "last.npz") == 0
 
     monkeypatch.setattr(compiled, "announce", lambda label: print(f"{label} 3 kernels"))
     replay.main(["--out_dir", str(out_dir)])
     again = capsys.readouterr().out
     finding = said.partition("the loss of step 2")[2].partition("\n")[2].rstrip()
-    assert again.startswith("compiling   3 kernels\n") and again.count("the loss of step 2 is") == 2
-    assert "the same bit for bit" in again and finding in again
+    assert again.startswith("compiling   3 kernels\n")
+    assert again.count("the loss of step 2 is") == 2
+    assert "the same bit for bit" in again
+    assert finding in again
     remedy = line.partition("repeats the first such step.  ")[2].partition("; the best")[0]
-    assert again.endswith(f"\n\n{remedy}\n") and "a lower --learning_rate" in remedy
+    assert again.endswith(f"\n\n{remedy}\n")
+    assert "a lower --learning_rate" in remedy
     run(small_text, out_dir, "--max_iters 0")
-    assert (out_dir / "earlier.1" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
+    assert (out_dir / "earlier.1" / "nan.npz").exists()
+    assert not (out_dir / "nan.npz").exists()
 
 
 def test_a_run_that_ended_at_a_nan_is_resumed_as_if_without(small_text, tmp_path):
@@ -738,7 +798,8 @@ def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatc
     assert [row[-1] for row in rows(tmp_path / "skipped")] == ["skipped", "0", "1", "2"]
     assert [line[6] for line in read_log(tmp_path / "skipped" / "log.csv")[0]] == [0, 1, 2]
     assert said.err.count("is skipped") == said.err.count("the loss of step 3 is nan") == 1
-    assert "step 14" not in said.err and said.out.count(", 2 steps skipped") == 1
+    assert "step 14" not in said.err
+    assert said.out.count(", 2 steps skipped") == 1
     assert "of 20 steps 2 were skipped" in said.out
 
     # Kept are the weights, the batch and the generators as they were before the step.
@@ -762,8 +823,10 @@ def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(sma
         line = refusal(SystemExit, run, small_text, tmp_path, "--max_iters 50 --on_nan skip "
                        "--checkpoint_interval 1e-9 --eval_interval 1000")
     kept = state_of(tmp_path / "last.npz")
-    assert "the loss of step 21 is" in line and "after 20 skipped steps in a row" in line
-    assert kept["skipped_in_row"] == 0 and f"after step {kept['iteration']}, " in line
+    assert "the loss of step 21 is" in line
+    assert "after 20 skipped steps in a row" in line
+    assert kept["skipped_in_row"] == 0
+    assert f"after step {kept['iteration']}, " in line
     assert load_checkpoint(tmp_path / "nan.npz").training["nan"]["step"] == 2
     resume(tmp_path, "--learning_rate 1e-3 --max_iters 5")
     assert rows(tmp_path)[-1][0] == "5"
@@ -815,13 +878,15 @@ def iterations(out_dir):
 @pytest.mark.parametrize("flags, ends", [
     (["--minutes 0.05", "--max_iters 40", "--minutes 0.2", "--minutes 0.3 --max_iters 50"],
      [12, 40, 48, 50]),
-    (["--minutes 0.1 --max_iters 15"], [15]), (["--minutes 0.1 --max_iters 50"], [24]),
+    (["--minutes 0.1 --max_iters 15"], [15]),
+    (["--minutes 0.1 --max_iters 50"], [24]),
     (["--minutes 0.001"], [1])])
 def test_a_run_ends_when_it_is_told_now(small_text, tmp_path, capsys, steady, flags, ends):
     run(small_text, tmp_path, flags[0])
     said = capsys.readouterr().out
     assert "\n            (evaluating, compiling and saving not counted)\n" in said
-    assert "inf" not in said and "None" not in said
+    assert "inf" not in said
+    assert "None" not in said
     assert iterations(tmp_path) == [i for i in range(0, ends[0], 10)] + ends[:1]
     for more, end in zip(flags[1:], ends[1:]):
         resume(tmp_path, more)

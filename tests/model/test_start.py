@@ -65,7 +65,9 @@ def test_a_users_own_data_py_is_in_no_programs_way(program, tmp_path):
     for name in ("data", "minigrad", "numpy", "random"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong file')")
     done = python(*program, "--help", cwd=tmp_path, PYTHONPATH="")
-    assert done.returncode == 0 and done.stdout and done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("file", ["data/__init__.py", "minigrad.py"])
@@ -76,11 +78,14 @@ def test_what_hides_a_package_is_named_with_the_remedy(file, tmp_path):
     says = f"{tmp_path / file} hides this project's package {name}; rename it, or take its folder"
     done = python("-m", "model.count", cwd=tmp_path.parent,
                   PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith(says)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(says)
     assert done.stderr.count("\n") == 1
     done = python("-c", "try: import model\nexcept ImportError as error: print(error)",
                   cwd=tmp_path, PYTHONPATH=str(ROOT))
-    assert done.stdout.startswith(says) and done.stderr == ""
+    assert done.stdout.startswith(says)
+    assert done.stderr == ""
 
 
 def test_in_the_way_names_a_folder_too_and_never_the_packages_themselves(monkeypatch):

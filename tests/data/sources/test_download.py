@@ -59,16 +59,19 @@ def server(monkeypatch):
 def test_a_good_file_arrives_alone_in_a_fresh_folder(server, tmp_path, capsys, page):
     path = tmp_path / "cache" / "minigrad" / "text.txt"
     download(server.url + page, path, SHA256)
-    assert path.read_bytes() == BODY and list(path.parent.iterdir()) == [path]
+    assert path.read_bytes() == BODY
+    assert list(path.parent.iterdir()) == [path]
     out, err = capsys.readouterr()
-    assert "text.txt" in err and out == ""
+    assert "text.txt" in err
+    assert out == ""
 
 
 def test_a_damaged_cached_file_is_fetched_anew_and_a_whole_one_is_not(server, tmp_path):
     path = written(tmp_path / "text.txt", BODY[:-1] + b"?")
     for _ in range(3):
         download(server.url + "whole", path, SHA256)
-        assert path.read_bytes() == BODY and server.requests == ["whole"]
+        assert path.read_bytes() == BODY
+        assert server.requests == ["whole"]
 
 
 @pytest.mark.parametrize("page, timeout, reason", [
@@ -82,7 +85,9 @@ def test_a_failing_server_is_named_and_leaves_nothing(server, tmp_path, page, ti
         of_no_server = "http://127.0.0.1:%d/" % taken.getsockname()[1]
     url = server.url + page if page else of_no_server
     said = refusal(TextError, download, url, tmp_path / "text.txt", SHA256, timeout)
-    assert url in said and reason in said and said.endswith(REMEDY)
+    assert url in said
+    assert reason in said
+    assert said.endswith(REMEDY)
     assert list(tmp_path.iterdir()) == []
 
 

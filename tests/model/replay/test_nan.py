@@ -46,7 +46,8 @@ def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it(
     weight.data[2] = math.nan
     _, finding = repeat(bad_step(), model)
     assert (finding.op, finding.direction, finding.cause) == (op, "forward", "weight")
-    assert finding.module == f"blocks.1.mlp{met}" and finding.line.file == "model/layers.py"
+    assert finding.module == f"blocks.1.mlp{met}"
+    assert finding.line.file == "model/layers.py"
     assert f"mg.{op}(" in finding.line.text
     assert (f"the weight blocks.1.mlp.{name} is not finite before the step: "
             in str(finding).replace("\n" + 16 * " ", " "))
@@ -80,7 +81,10 @@ def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys)
         {"batches": 3}, {"batches": [[[[1]]]]}, {"batches": [[[[1, 2], [3]], [[1], [2]]]]},
         {"batches": [[[[9]], [[1]]]]}, {"batches": [[[[2 ** 70]], [[1]]]]},
         {"batches": [[[[0] * 9], [[0] * 9]]]}, {"loss": None})),
-    (set(), {}), ({"nan"}, {}), ({"state"}, {}), ({"nan", "state", "settings"}, {})], ids=str)
+    (set(), {}),
+    ({"nan"}, {}),
+    ({"state"}, {}),
+    ({"nan", "state", "settings"}, {})], ids=str)
 def test_what_holds_no_step_that_can_be_repeated_is_refused_in_a_line(tmp_path, kept, change):
     path = tmp_path / "nan.npz"
     whole = record(bad_step(norm=1.0, loss=1.0))
@@ -94,7 +98,8 @@ def test_a_step_survives_json_exactly_and_says_what_is_not_finite():
     step = bad_step(math.inf, n=2)
     other = restored(json.loads(json.dumps(record(step))))
     assert record(other)["nan"] | {"norm": 0} == record(step)["nan"] | {"norm": 0}
-    assert math.isnan(other.norm) and sentence(step) == "the loss of step 12 is inf"
+    assert math.isnan(other.norm)
+    assert sentence(step) == "the loss of step 12 is inf"
     assert sentence(bad_step(2.0)).endswith("12 is 2, but the norm of its gradient is nan")
 
 
@@ -108,7 +113,8 @@ def test_of_an_evaluation_the_first_bad_batch_is_kept(capsys):
     step.batches = [(x, y)]
     what, _ = find_op(step, model, SETTINGS)
     (ids, targets), = step.batches
-    assert np.array_equal(ids, x[2:4]) and np.array_equal(targets, y[2:4])
+    assert np.array_equal(ids, x[2:4])
+    assert np.array_equal(targets, y[2:4])
     assert what == "the validation loss after step 12 is nan"
     assert "first in   embedding" in capsys.readouterr().err
 
