@@ -43,6 +43,7 @@ from model.report import of_model
 # The format of a file, by how its name ends or else by its first bytes; of a folder, by its files.
 ENDINGS = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": gguf, ".pt": nanogpt,
            ".pth": nanogpt}
+WRITTEN = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": to_gguf}
 FIRST_BYTES = {b"GGUF": gguf, b"PK\3\4": nanogpt}
 IN_A_FOLDER = {"config.json": hugging_face, BEST: checkpoint, "ckpt.pt": nanogpt}
 AT_ONCE = 3     # copies of an array, as float32, that are held while it is converted or compared
@@ -145,10 +146,8 @@ def recognize(source: pathlib.Path) -> tuple[pathlib.Path, ModuleType]:
 def destination(format: ModuleType, target: pathlib.Path) -> tuple[pathlib.Path, ModuleType]:
     """Return the file or folder to write for a model of a format, and the module to write it."""
     ending = target.suffix.lower()
-    if ending == ".gguf":
-        return target, to_gguf
-    if ending in (".npz", ".safetensors"):
-        return target, ENDINGS[ending]
+    if ending in WRITTEN:
+        return target, WRITTEN[ending]
     if ending in (*ENDINGS, ".bin", ".onnx"):
         raise FormatError(f"{target} would be a file of a format that is not written; give a name "
                           "that ends in .npz, .safetensors or .gguf, or that of a folder")
@@ -160,9 +159,9 @@ def destination(format: ModuleType, target: pathlib.Path) -> tuple[pathlib.Path,
 def check_free(target: pathlib.Path) -> None:
     """Refuse to write over a file or into a folder that holds something other than the unfinished
     output of a conversion."""
-    free = not os.path.lexists(target) or target.suffix.lower() not in ENDINGS and (
-        target.is_dir() and all(path.match(PART.format("*")) for path in target.iterdir()))
-    if not free:
+    fillable = target.is_dir() and target.suffix.lower() not in ENDINGS and all(
+        path.match(PART.format("*")) for path in target.iterdir())
+    if os.path.lexists(target) and not fillable:
         raise FormatError(f"{target} is there already, and nothing is written over it; give "
                           "another name")
 
@@ -212,17 +211,17 @@ def describe(model: ModelFile) -> str:
 
 def compare(model: ModelFile, back: ModelFile) -> None:
     """Refuse a model that was not read back as it was."""
-    parts, parts_back = ((found.config, list(found.weights),
-                          json.loads(getattr(found.tokenizer, "library_json", "null"))
-                          or found.tokenizer.vocabulary, found.tokenizer.end)
-                         for found in (model, back))
-    if parts != parts_back:
+    def parts(found):
+        text = getattr(found.tokenizer, "library_json", "null")
+        vocabulary = json.loads(text) or found.tokenizer.vocabulary
+        return found.config, list(found.weights), vocabulary, found.tokenizer.end
+    if parts(model) != parts(back):
         raise FormatError("what was written came back with another configuration, vocabulary or "
                           "names, so nothing is kept; this is a mistake of this program")
     for name, a in model.weights.items():
-        b = back.weights[name]
         # Bits are compared, as -0.0 and 0.0 are equal, and a nan is not.
-        if not np.array_equal(*(np.ascontiguousarray(x).view(np.uint32) for x in (a, b))):
+        bits, bits_back = (np.ascontiguousarray(x).view(np.uint32) for x in (a, back.weights[name]))
+        if not np.array_equal(bits, bits_back):
             raise FormatError(f"what was written came back with other numbers in {name}, so "
                               "nothing is kept; check the disk")
 

@@ -1,7 +1,7 @@
 """Folders as Hugging Face has them: written, read, and refused by name."""
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -81,6 +81,7 @@ def test_a_model_comes_back_to_the_bit_with_what_its_class_does_not_know(tmp_pat
 
 @pytest.mark.parametrize("changed, tensors", [
     ({"minigrad": 3}, {}), ({"minigrad": {"depth": 3}}, {}),
+    ({"minigrad": asdict(GPT2) | {"block_size": 3}}, {}),
     ({"layer_norm_epsilon": 1e-3}, {}),
     ({}, {"transformer.h.0.ln_1.bias": np.ones(12, np.float32)})], ids=str)
 def test_a_folder_that_has_changed_is_read_as_it_now_is(folder, changed, tensors):
