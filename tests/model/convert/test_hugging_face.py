@@ -73,7 +73,7 @@ def test_a_model_comes_back_to_the_bit_with_what_its_class_does_not_know(tmp_pat
     assert isinstance(back.tokenizer, CharTokenizer) and back.tokenizer.vocabulary == VOCABULARY
     said = json.loads((tmp_path / "config.json").read_text())
     assert said["architectures"] == [name] and said.get("attn_pdrop", 0.1) == 0.1
-    assert ("resid_pdrop" in said) == (config is GPT2)
+    assert ("resid_pdrop" in said) == ("scale_attn_weights" in said) == (config is GPT2)
     assert {path.name for path in tmp_path.iterdir()} == {
         "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
         "tokenizer_config.json"}
