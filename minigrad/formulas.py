@@ -337,7 +337,7 @@ def sum_of_heads(dx, x):
 
 def sigmoid(x):
     """1 / (1 + e^-x), by a power of e that is never large."""
-    e = np.exp(-1.0 * abs(x))       # a float also of whole numbers
+    e = np.exp(-abs(x))
     return np.where(x < 0, e, 1) / (1 + e)
 
 

@@ -284,6 +284,7 @@ def matmul(x: Array, y: Array):
 @op
 def sigmoid(x: Array):
     """1 / (1 + e^-x)."""
+    x, = one_type(x)
     y = formulas.sigmoid(x)
     return y, (lambda g: g * y * (1 - y),)
 
@@ -291,6 +292,7 @@ def sigmoid(x: Array):
 @op
 def silu(x: Array):
     """x sigmoid(x)  (Hendrycks & Gimpel 2016, section 2)."""
+    x, = one_type(x)
     s = formulas.sigmoid(x)
     return x * s, (lambda g: g * s * (1 + x * (1 - s)),)
 

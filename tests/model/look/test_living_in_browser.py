@@ -434,17 +434,18 @@ def after(page, action):
 
 
 def test_back_and_forward_go_through_what_was_chosen(page):
+    from selenium.webdriver.support.wait import WebDriverWait
     typed(page, "the quick")
     after(page, "")
     after(page, "setOff('0.mlp', true)")
     assert json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))["off"] == ["0.mlp"]
     after(page, "document.querySelector('nav a').click()")      # a section is a step, too
-    seen = []
-    for step in ("back", "back", "forward"):
+    for step, expected in (("back", [1, "false"]), ("back", [0, "true"]),
+                           ("forward", [1, "false"])):
         getattr(page, step)()
         after(page, "")
-        seen.append(of(page, "[state.off.length, $('[data-part=\"0.mlp\"]').ariaChecked]"))
-    assert seen == [[1, "false"], [0, "true"], [1, "false"]]
+        WebDriverWait(page, 10).until(lambda page: expected == of(
+            page, "[state.off.length, $('[data-part=\"0.mlp\"]').ariaChecked]"))
     assert of(page, "$('#input').value") == "the quick"
 
 
