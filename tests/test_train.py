@@ -20,7 +20,7 @@ from model.settings import MODERN, RECIPES, Settings
 from tests import plain
 from tests.kit import (ROOT, TINY, LeakyAttention, in_a_terminal, refusal, refused, rows, run,
                        run_of, split, written)
-from token_files import byte_level
+from tests.token_files import byte_level
 
 
 def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from checking import frozen, weighted
 from minigrad.core import Tensor
 from minigrad.ops import _check_shapes
+from tests.checking import frozen, weighted
 from tests.kit import both_types, leaf, refusal
 
 rng = np.random.default_rng(0)

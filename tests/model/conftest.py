@@ -4,7 +4,7 @@ import pytest
 from model import Transformer, TransformerConfig, load_checkpoint, save_checkpoint
 from model.convert.tokens import TokenTokenizer
 from tests import browser
-from token_files import byte_fallback, byte_level
+from tests.token_files import byte_fallback, byte_level
 
 
 @pytest.fixture(scope="session")

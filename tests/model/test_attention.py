@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from checking import check_gradients, close, frozen, gradients, random_weights
 from minigrad import Tensor
 from model import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads,
                    WeightlessAttention)
 from model.attention import AttentionOptions, attention, causal_mask
 from model.layers import Linear
 from model.variants.alibi import AlibiAttention
+from tests.checking import check_gradients, close, frozen, gradients, random_weights
 from tests.kit import both_types, leaf, refusal
 
 r = np.random.default_rng(0).standard_normal

@@ -23,7 +23,7 @@ from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
 from model.score.text import text_losses
 from tests.kit import arrays, blocks, memory, packed_copy, refusal, same
-from token_files import byte_level
+from tests.token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
 TOKENIZER = CharTokenizer(TEXT)

@@ -12,7 +12,7 @@ from model.convert.tokens import TokenTokenizer
 from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning, stream_many,
                               window_start)
 from tests.kit import opinionated, refusal
-from token_files import END, byte_fallback, byte_level
+from tests.token_files import END, byte_fallback, byte_level
 
 INF = math.inf
 TOKENIZER = CharTokenizer("\t\n abcdefgh")     # in which the line break is not the first

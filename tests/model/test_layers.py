@@ -3,13 +3,13 @@ import math
 
 import numpy as np
 import pytest
-from checking import random_weights
 
 from minigrad import Tensor, formulas
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.attention import AttentionOptions
 from model.layers import (MLP, STD, Dropout, LayerNorm, Linear, NGramEmbedding, RMSNorm,
                           sinusoids)
+from tests.checking import random_weights
 
 r = np.random.default_rng(0).standard_normal
 X = r((2, 3, 8))                                            # (B, T, C)

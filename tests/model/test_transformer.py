@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from checking import Counting, frozen, put
 from minigrad.random import generator
 from model import Transformer, TransformerConfig
 from model.layers import STD, sinusoids
 from model.ranks.mean import RowsFrom
 from model.config import POSITIONS
 from model.transformer import SINUSOID_SIZE
+from tests.checking import Counting, frozen, put
 from tests.kit import both_types, memory, refusal
 
 SMALL = TransformerConfig(

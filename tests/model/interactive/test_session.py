@@ -12,7 +12,7 @@ from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
 from model.interactive.session import continue_typed
 from tests.kit import ROOT, in_a_terminal
-from token_files import byte_level
+from tests.token_files import byte_level
 
 
 def command(trained, *flags):

@@ -2,7 +2,6 @@
 import numpy as np
 import pytest
 
-from checking import random_weights
 from model import EncoderDecoder, EncoderDecoderConfig, save_checkpoint
 from model.reverse.encoder_decoder import BEGIN, END
 from model.look.__main__ import main
@@ -10,6 +9,7 @@ from model.look.crossed import html
 from model.reverse.__main__ import VOCABULARY, as_ids
 from model.checkpoint import Checkpoint
 from tests.browser import facts_of, of, opened
+from tests.checking import random_weights
 from tests.kit import refusal, refused, written
 
 TEXT = "hello"

@@ -15,7 +15,7 @@ from tests.browser import chosen, of, opened, prefer, resize
 from tests.kit import written
 from tests.model.look.test_living_in_browser import opened_page
 from tests.model.look.test_reading import maps_of
-from token_files import byte_level
+from tests.token_files import byte_level
 
 pytestmark = pytest.mark.needs("browser")
 TEXT = "the quick brown fox runs\nover the green wood"

@@ -3,12 +3,12 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from checking import Counting, check_gradients, close, frozen, random_weights
 from minigrad import Tensor
 from minigrad.watching import watch_ops
 from model import EncoderDecoder, EncoderDecoderConfig
 from model.attention import attention, causal_mask
 from model.reverse.encoder_decoder import BEGIN, END, PAD
+from tests.checking import Counting, check_gradients, close, frozen, random_weights
 from tests.kit import refusal
 
 V = 9

@@ -13,7 +13,7 @@ from model.convert.tokens import TokenTokenizer
 from model.generation import Reader
 from model.score.text import text_losses, training_text
 from tests.kit import memory, opinionated, refusal, written
-from token_files import of_words
+from tests.token_files import of_words
 
 
 def losses_one_by_one(model, ids, slide):

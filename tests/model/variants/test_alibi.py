@@ -2,12 +2,12 @@
 import numpy as np
 
 import minigrad as mg
-from checking import random_weights
 from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig
 from model.generation import generate
 from model.scoring import prove_causality
 from model.variants.alibi import AlibiAttention, alibi_bias, alibi_slopes
+from tests.checking import random_weights
 from tests.kit import both_types, refusal
 
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from checking import check_gradients, close, frozen, gradients, random_weights
 from minigrad import Tensor
 from model import (CausalAttention, ColumnAttention, IterativeAttention, LowRankValueAttention,
                    MultiHeadAttention, SelfAttention)
+from tests.checking import check_gradients, close, frozen, gradients, random_weights
 from tests.kit import leaf
 
 r = np.random.default_rng(0).standard_normal
