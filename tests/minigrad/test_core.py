@@ -173,12 +173,19 @@ def test_backward_gives_a_leaf_a_gradient_that_no_caller_leaf_or_watcher_holds(x
     assert parts == [5, 5, 10, 10, 30, 30]
 
 
-def test_backward_keeps_the_type_of_each_argument():
+def test_backward_sums_over_broadcast_axes_and_keeps_the_type_of_each_argument():
     x = leaf([1.0, 2.0], np.float32)
     y = leaf(np.ones((3, 1)))
-    (x * y).sum().backward()
+    z = leaf(2.0)
+    product = x * y * z
+    product.sum().backward()
+    assert np.array_equal(x.grad, [6, 6])
+    assert np.array_equal(y.grad, [[6], [6], [6]])
+    assert product.dtype == y.grad.dtype == np.float64
     assert x.grad.dtype == np.float32
-    assert y.grad.dtype == np.float64
+    assert z.grad == 9
+    assert type(z.grad) is np.ndarray
+    assert z.grad.shape == ()
 
 
 def test_backward_goes_through_a_chain_of_20_000_ops(x):

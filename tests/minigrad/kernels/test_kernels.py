@@ -220,6 +220,21 @@ def test_dropout_keeps_an_element_if_and_only_if_its_32_bits_reach_p(i, seed, dt
         assert dropout(ones, Drop((bits + 1) / 2**32, seed))[i] == 0
 
 
+def test_dropout_masks_look_random():
+    n = 1_000_000
+    p = 0.3
+    masks = np.stack([formulas.dropout(np.ones(n, np.float32), Drop(p, seed)) > 0
+                      for seed in (1, 2, 2**32 + 1)])
+    std = np.sqrt(p * (1 - p))
+    error = 4 / np.sqrt(n)          # four standard errors of a correlation
+    assert np.abs(masks.mean(axis=1) - (1 - p)).max() < error * std
+    unit = (masks - (1 - p)) / std
+    for lag in (1, 2, 64, 256, 65536):
+        along = (unit[:, lag:] * unit[:, :-lag]).mean(axis=1)
+        assert np.abs(along).max() < error, lag
+    assert np.abs(np.corrcoef(masks)[np.triu_indices(3, 1)]).max() < error
+
+
 @compiled_only
 @both_types
 def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
