@@ -102,10 +102,10 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
                 part.mkdir()
             with announced_if_slow(f"writing {output}"):
                 how = {"kind": kind} if kind else {}
-                held = output_format.write(written, model, **how) or model._replace(notes=[])
-            read_back(written, output_format, held, path)
+                weights, notes = output_format.write(written, model, **how)
+            read_back(written, output_format, model._replace(weights=weights), path)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
-    print(*held.notes, f"written     {output}, {scaled(size, 'B')}\n"
+    print(*notes, f"written     {output}, {scaled(size, 'B')}\n"
           f"compared    all {parameters(model.config):,} numbers, the configuration and the "
           "vocabulary, read back: they are the same\n\nuse it:\n"
           f"    {next_command(output, output_format, model)}", sep="\n")
@@ -113,7 +113,7 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
 
 def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path: pathlib.Path
               ) -> None:
-    """Compare what was written with the model, which was read from a path."""
+    """Compare what was written with the model that it should hold, which was read from a path."""
     try:
         back = format.read(written)
     except CheckpointError as error:        # its weights may be nan

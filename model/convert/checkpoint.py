@@ -5,7 +5,8 @@ import numpy as np
 
 from data.files import AnyPath
 from model.checkpoint import arrays_of, load_arrays, save_arrays
-from model.convert.model_file import AsStored, FormatError, Lazy, ModelFile, explain, shapes_of
+from model.convert.model_file import (AsStored, FormatError, Held, Lazy, ModelFile, explain,
+                                      shapes_of)
 
 
 def read(path: AnyPath) -> ModelFile:
@@ -22,7 +23,8 @@ def read(path: AnyPath) -> ModelFile:
     return ModelFile("checkpoint", config, weights, found.tokenizer, file=arrays)
 
 
-def write(path: AnyPath, model: ModelFile) -> None:
+def write(path: AnyPath, model: ModelFile) -> Held:
     """Write a checkpoint without a record of training, which other files do not have."""
     weights = AsStored(model.weights.data)
     save_arrays(path, arrays_of(model.config, weights, model.tokenizer, {}, {}))
+    return Held(model.weights)

@@ -16,7 +16,7 @@ from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.words import shown
 from model.config import TransformerConfig
 from model.convert import families, safetensors
-from model.convert.model_file import FormatError, ModelFile, explain, some, text_of
+from model.convert.model_file import FormatError, Held, ModelFile, explain, some, text_of
 from model.convert.tokens import TokenTokenizer, end_of, tokenizer_parts, with_metadata
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -180,7 +180,7 @@ def _chat_template(folder):
         return template if isinstance(template, str) else None
 
 
-def write(path: AnyPath, model: ModelFile) -> None:
+def write(path: AnyPath, model: ModelFile) -> Held:
     """Write a model into an existing folder, for the class that computes the same.  Refuse a model
     for which there is none, and a vocabulary that no tokenizer.json can hold."""
     folder, config, tokenizer = pathlib.Path(path), model.config, model.tokenizer
@@ -203,6 +203,7 @@ def write(path: AnyPath, model: ModelFile) -> None:
     safetensors.write_tensors(
         folder / WEIGHTS, families.their_tensors(config, model.weights, family),
         {"format": "pt"})       # of the tensors' layout; transformers asks for it
+    return Held(model.weights)
 
 
 def _json_text(value):

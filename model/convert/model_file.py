@@ -60,6 +60,12 @@ class ModelFile(NamedTuple):
     file: contextlib.AbstractContextManager = contextlib.nullcontext()      # closed after use
 
 
+class Held(NamedTuple):
+    """What a file holds of a model that was written into it."""
+    weights: Mapping[str, np.ndarray]           # as in `ModelFile`, rounded by the file's types
+    notes: list[str] = []                       # lines for the user
+
+
 @contextlib.contextmanager
 def explain(what: str, remedy: str = "", errors: type | tuple[type, ...] = ValueError
             ) -> Iterator[None]:

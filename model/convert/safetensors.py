@@ -17,8 +17,8 @@ from data.files import AnyPath, replacing
 from data.tokenizer import CharTokenizer
 from minigrad.packed import float32_of_bfloat16
 from minigrad.words import shown
-from model.convert.model_file import (FormatError, Lazy, ModelFile, Stored, check_shapes, explain,
-                                      read_numbers, require, shapes_of)
+from model.convert.model_file import (FormatError, Held, Lazy, ModelFile, Stored, check_shapes,
+                                      explain, read_numbers, require, shapes_of)
 from model.convert.tokens import TokenTokenizer
 from model.config import TransformerConfig
 
@@ -107,7 +107,7 @@ def read(path: AnyPath) -> ModelFile:
                      tokenizer)
 
 
-def write(path: AnyPath, model: ModelFile) -> None:
+def write(path: AnyPath, model: ModelFile) -> Held:
     """Write a model under our names, with configuration and vocabulary in the metadata."""
     tokenizer, metadata = model.tokenizer, {"config": json.dumps(asdict(model.config))}
     if isinstance(tokenizer, CharTokenizer):
@@ -117,3 +117,4 @@ def write(path: AnyPath, model: ModelFile) -> None:
     tensors = {name: Stored(shape, partial(model.weights.__getitem__, name))
                for name, shape in shapes_of(model.config).items()}
     write_tensors(path, tensors, metadata)
+    return Held(model.weights)

@@ -24,7 +24,7 @@ from minigrad.words import any_of, number_of
 from model.convert import families
 from model.convert.gguf import (CHARACTERS, CONTROL, FAMILIES, HF_JSON, NOTE, SPLITS, TOKENS,
                                 USER_DEFINED, configuration, read)
-from model.convert.model_file import FormatError, Lazy, ModelFile, explain, require
+from model.convert.model_file import FormatError, Held, Lazy, ModelFile, explain, require
 
 __all__ = ["KINDS", "read", "write"]
 
@@ -34,8 +34,8 @@ NORMAL, UNUSED = 1, 5           # gguf.TokenType
 NO_MERGE = "ÿ ÿ"
 
 
-def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> ModelFile:
-    """Write a model as a GGUF file; return it as the file holds it, and a note.
+def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
+    """Write a model as a GGUF file.
 
     A tensor whose numbers the kind that it had in a GGUF file still holds exactly goes out in that
     kind; all other matrices are of the kind that is given, or else f16.
@@ -77,8 +77,7 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> ModelFile
     kept = sum(before.get(name) == of for name, of in kinds.items())
     notes = [f"kept        {kept:,} of {number_of(len(kinds), 'tensor')} in the kind that they "
              f"had, which holds their numbers exactly; --as {kind} is for the others"]
-    return model._replace(weights=_rounded(library, model, family, kinds),
-                          notes=notes if kind and kept else [])
+    return Held(_rounded(library, model, family, kinds), notes if kind and kept else [])
 
 
 def _kind(library, name, tensor, kind, before):
