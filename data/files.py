@@ -60,7 +60,8 @@ def replacing(path: AnyPath, before: AnyPath | None = None) -> Iterator[BinaryIO
             raise
         _sync(path.parent)
     except BaseException as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):      # what went wrong is said, and not this
+            aside.unlink()
         if isinstance(error, OSError):
             error.filename = str(path)      # the name that the user knows
         raise
@@ -177,14 +178,17 @@ def claimed(folder: pathlib.Path) -> Iterator[None]:
     ValueError : another process has locked it; the message names it and says what to do.
     """
     # Open it for reading too, without truncating it: it may say who holds the folder.
-    with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+    with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), "r+b", 0) as file:
         if not _lock(file):
             holder = file.read(200).decode("utf-8", "replace").split("\n")[0]
             raise ValueError(f"another run writes into {folder} ({holder or 'just begun'}); wait "
                              "for its end, stop it, or give another --out_dir")
         file.truncate()
-        file.write(f"process {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
-        file.flush()
+        try:
+            file.write(f"process {os.getpid()}, since {time.ctime()}\n".encode())
+        except OSError as error:        # a full disk
+            error.filename = str(folder)
+            raise
         for part in folder.glob("*.part"):
             remove_if_left(part)
         yield

@@ -447,7 +447,7 @@ def adamw(ps, gs, ms, vs, settings):
 def muon(ps, gs, ms, settings, steps):
     """Update every matrix p and m in place.  A row of settings: momentum, 1 - lr weight_decay, lr.
     Newton-Schulz steps make z nearly orthogonal  (Jordan et al. 2024, "Muon")."""
-    A, B, C = MUON
+    a, b, c = MUON
     for p, g, m, row in zip(ps, gs, ms, settings.tolist()):
         momentum, decay, lr = row
         m *= momentum
@@ -456,7 +456,7 @@ def muon(ps, gs, ms, settings, steps):
         z /= math.sqrt(sum_of_squares([z])) + TINY
         for _ in range(steps):
             gram = z @ z.T
-            polynomial = B * gram + C * gram @ gram
-            z = A * z + polynomial @ z
+            polynomial = b * gram + c * gram @ gram
+            z = a * z + polynomial @ z
         p *= decay
         p -= lr * z

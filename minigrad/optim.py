@@ -125,8 +125,8 @@ def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
 
 
 def _in_columns(stepped):
-    """Return of (p, ..., settings) of each parameter: all p, all of each other array, and a matrix
-    with a row of settings for each."""
+    """Turn a list of (p, ..., settings), one for each parameter, into a list of all p, a list of
+    each other array, and a matrix with a row of settings for each p."""
     *arrays, settings = zip(*stepped)
     return *arrays, np.array(settings, np.float64)
 
@@ -166,8 +166,8 @@ class AdamW(Optimizer):
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         with_gradients = self._with_gradients()
-        self.steps += 1
         if with_gradients:
+            self.steps += 1
             formulas.adamw(*_in_columns([(p.data, p.node.grad, m, v, self._settings(group))
                                          for group, p, m, v in with_gradients]))
 

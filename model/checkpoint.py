@@ -30,7 +30,7 @@ from data.tokenizer import CharTokenizer, MissingLibrary, Tokenizer
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
 from minigrad.packed import hold, is_finite, kind_of, shape_of
-from minigrad.words import any_of, shown
+from minigrad.words import shown
 from model.command import command_line
 from model.transformer import Transformer, TransformerConfig
 
@@ -64,7 +64,7 @@ class Checkpoint(NamedTuple):
 def texts_of(training: Record) -> tuple[str, ...]:
     """Return the texts on which a run was trained; none if its record does not name them."""
     texts = training.get("settings", {}).get("data", ())
-    return (texts,) if isinstance(texts, str) else tuple(texts)
+    return (texts,) if isinstance(texts, str) else tuple(map(str, texts))
 
 
 def path_of(name: str) -> pathlib.Path:
@@ -167,13 +167,13 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
             raise CheckpointError(f"{path.parent} is a file, and the folder of a run was expected; "
                                   f"give {path.parent.parent}")
         if not path.exists():
-            train = command_line("train")
-            raise CheckpointError(f"there is no checkpoint {path}; train one with {train}, name "
-                                  "its folder with --out_dir, or make one of another program's "
-                                  "model with python -m model.convert")
+            raise CheckpointError(f"there is no checkpoint {path}; train one with "
+                                  f"{command_line('train')}, name its folder with --out_dir, or "
+                                  "make one of another program's model with python -m "
+                                  "model.convert")
         if not path.is_file():
-            raise CheckpointError(f"{path} is no file, but a folder or a device; give the folder "
-                                  "of a run, or its file")
+            raise CheckpointError(f"{path} is no file, but a folder or a device; the model in "
+                                  f"the folder of a run is its {BEST}")
         with contextlib.ExitStack() as opened:
             arrays = opened.enter_context(read_arrays(path))
             if not lazy:
@@ -192,9 +192,8 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
         why = getattr(error, "strerror", None) or error
         raise CheckpointError(f"cannot read {path}: {why}") from error
     except Exception as error:          # of many kinds, depending on the damage
-        beside = [name for name in (BEST, LAST, PREVIOUS)
-                  if name != path.name and path.with_name(name).is_file()]
-        take = f"take {any_of(beside)} beside it, or " if beside else ""
+        other = path.with_name(LAST if path.name == BEST else BEST)
+        take = f"take {other.name} beside it, or " if other.is_file() else ""
         raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; {take}train "
                               "anew; python -m model.convert reads models of other programs"
                               ) from error
@@ -234,6 +233,7 @@ def _checked(arrays, finite, kinds):
     training = _object("training", arrays)
     if not all(isinstance(training.get(name, {}), dict) for name in ("settings", "state", "nan")):
         raise ValueError("its record of the run is not of the kind that train.py writes")
+    texts_of(training)      # raises an error if these are no texts
     return Checkpoint(model, tokenizer, training, {})
 
 
@@ -311,7 +311,7 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     try:
         found = load_checkpoint(previous)
     except CheckpointError as error:
-        raise CheckpointError(f"cannot resume from {last} or {previous}: {error}; train anew into "
+        raise CheckpointError(f"cannot resume from {last} or {previous}: {error}; for that, give "
                               "another --out_dir") from error
     return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; resuming from "
                    f"{previous}, the one before it")

@@ -435,7 +435,7 @@ class Parser(argparse.ArgumentParser):
         """Say of each flag that was given more than once that its last value counts."""
         for name, count in self.counts.items():
             if count > 1:
-                print(f"warning: --{name} is given {count} times; the last one counts",
+                print(f"warning: --{name.rstrip('_')} is given {count} times; the last one counts",
                       file=sys.stderr)
 
     def _for_word(self, word):

@@ -199,14 +199,17 @@ def _show_clipping(most, total):
 def _show_update(run, before):
     """Show what each optimiser does, its learning rate and weight decay, and how far the weights
     moved."""
-    highest, lr = run.settings.learning_rate, run.optimizer.param_groups[0]["lr"]
-    share = lr / highest if highest else 1.0
+    highest = run.settings.learning_rate
+    share = run.optimizer.param_groups[0]["lr"] / highest if highest else 1.0
+    rates = {}
     for part in run.optimizer.parts:
         name = type(part).__name__
+        rates |= {p: group["lr"] for group in part.param_groups for p in group["params"]}
         _stage(f"The step of {name}", definition(part.step))
         decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in ps):,}"
                               for group in part.param_groups if (ps := group["params"]))
-        _say(f"{(inspect.getdoc(part) or f'{name}.').splitlines()[0]}  The learning rate is "
+        does = (inspect.getdoc(part) or f"{name}.").split("\n\n")[0]
+        _say(f"{does}  The learning rate is "
              f"{part.param_groups[0]['lr']:.4g}, {share:.1%} of the highest "
              f"({definition(run.multiplier).place}); weight decay is {decays} numbers."
              + ("  At the first step a gradient's size cancels and its sign remains: every number "
@@ -215,6 +218,7 @@ def _show_update(run, before):
     for name, parameters in grouped(run.model):
         weights = rms([before[path] for path, _ in parameters])
         moved = rms([p.data - before[path] for path, p in parameters])
+        lr = rates[parameters[0][1]]
         rows.append([name, f"{weights:.4g}", f"{moved:.4g}",
                      f"{100 * moved / weights:.3g}%" if weights else "from 0",
                      f"{moved / lr:.3f}" if lr else "-"])

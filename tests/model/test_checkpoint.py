@@ -61,8 +61,8 @@ def test_a_damaged_file_names_those_beside_it_and_not_itself(saved):
     assert "; train anew; python -m" in refused(saved)
     for name in ("last.npz", "previous.npz"):
         saved.with_name(name).write_bytes(b"damaged")
-    assert "; take last.npz or previous.npz beside it, or train anew; " in refused(saved)
-    assert "; take ckpt.npz or previous.npz beside it" in refused(saved.with_name("last.npz"))
+    assert "; take last.npz beside it, or train anew; " in refused(saved)
+    assert "; take ckpt.npz beside it" in refused(saved.with_name("last.npz"))
 
 
 def test_load_checkpoint_refuses_a_file_that_is_larger_than_the_memory(saved, monkeypatch):
@@ -274,6 +274,7 @@ def spoilt(change):
 @pytest.mark.parametrize("given, says", [
     (dict(training={"model": object()}), "'object' object"),
     (dict(training={"settings": ["a"]}), "its record of the run"),
+    (dict(training={"settings": {"data": 3}}), "not iterable"),
     (dict(training=["a"]), "its training is no JSON object"),
     (dict(tokenizer=CharTokenizer("abc")), "has 3 characters, for a model of 14"),
     (spoilt(lambda model, _: model.norm.weight.data.fill(math.nan)), "model/norm.weight holds nan"),
