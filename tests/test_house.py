@@ -39,7 +39,7 @@ READING_PATH = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.
                 "model/transformer.py", "minigrad/optim.py", "train.py")
 # Tokens of code at most, and tokens a line.  Comments and docstrings are free, and packing a line
 # wins nothing.
-BUDGET = {"reading path": (15_500, 9.9), "product": (139_310, 9.9), "tests": (226_900, 11.5)}
+BUDGET = {"reading path": (15_500, 9.9), "product": (139_310, 9.9), "tests": (226_920, 11.5)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 MOST_FILES = 15         # of a folder

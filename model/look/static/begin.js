@@ -19,31 +19,41 @@ function remember(step) {
 
 const isWhole = (low, high) => (x) => Number.isInteger(x) && x >= low && x <= high;
 const isNumber = (low, high) => (x) => typeof x === "number" && x >= low && x <= high;
-const isPart = (x) => typeof x === "string" && (/^\d+\.(attention|mlp|\d+)$/.test(x)
-  ? x.split(".")[0] < layers && !(x.split(".")[1] >= heads)
-  : x === "ngrams" && facts.config.ngrams > 1);
+const isPart = (x) => [...document.querySelectorAll("[data-part]")]
+  .some((box) => box.dataset.part === x);
 const [isLayer, isHead, isPlace] = [isWhole(0, layers - 1), isWhole(0, heads - 1),
   isWhole(0, Number.MAX_SAFE_INTEGER)];
 // What an address may say.
 const FIELDS = {
   text: (x) => live && typeof x === "string", at: (x) => x === null || isPlace(x),
   layer: isLayer, head: isHead, column: (x) => x === null || isPlace(x),
-  off: (x) => Array.isArray(x) && (live || !x.length) && x.every(isPart),
+  off: (x) => Array.isArray(x) && x.every(isPart),
   drag: (x) => x === null || live && typeof x === "object" && isLayer(x.layer) && isHead(x.head)
     && isPlace(x.row) && isWhole(0, x.row)(x.column) && isNumber(0, 1)(x.weight),
   colours: (x) => ["surprise", "attention", ...live ? ["reasons"] : []].includes(x),
   temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
 };
 
+/** Follow a link to a section, whose name would take the place of the state in the address. */
+function goToSection(event) {
+  event.preventDefault();
+  const section = byId(event.target.hash.slice(1));
+  section.tabIndex = -1;
+  section.focus({ preventScroll: true });
+  section.scrollIntoView();
+}
+
 /** Take the state of the address; what it does not say is as at the beginning. */
 function recall() {
   let kept = { ...fresh, text: state.text }, said = {};
-  const bad = [];
+  const bad = [], address = location.hash.slice(1);
   try {
-    said = JSON.parse(decodeURIComponent(location.hash.slice(1)));
-  } catch { // the name of a section, or nothing
+    said = JSON.parse(decodeURIComponent(address));
+  } catch {
     kept = { ...state };
+    if (address && !byId(address)) said = null;     // it is not the name of a section, either
   }
+  if (Object(said) !== said) bad.push("all of it");
   for (const [name, value] of Object.entries(Object(said))) {
     if (Object.hasOwn(FIELDS, name) && FIELDS[name](value)) kept[name] = value;
     else bad.push(name);
@@ -72,6 +82,7 @@ async function begin() {
   fillFlow();
   fillRun();
   addEventListener("popstate", recall);
+  for (const link of document.links) link.addEventListener("click", goToSection);
   inTheTheme(() => {
     spans = [];
     if (ids && job) update({}, null);

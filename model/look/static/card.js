@@ -12,14 +12,14 @@ function glyph(id) {
   make("span", { class: "unseen" }, named(id)));
 }
 
-/** Fill a list again, and put the focus on the button of the row where it was, or after it; if none
-    is left, into the text. */
-function refill(list, fill) {
+/** Fill a list again, and put the focus on the button of the row where it was, or after it, or if
+    none is left, elsewhere. */
+function refill(list, fill, elsewhere = input) {
   const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
   list.replaceChildren();
   fill();
   const next = list.children[focused] ?? list.lastChild;
-  if (focused >= 0) (next?.querySelector("button") ?? input).focus({ preventScroll: true });
+  if (focused >= 0) (next?.querySelector("button") ?? elsewhere).focus({ preventScroll: true });
 }
 
 function button(act, ...words) {
@@ -105,8 +105,8 @@ function showChanges() {
     const outside = edit?.drag ? "" : ", outside the window";
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${
       share(drag.weight)}${outside}`, () => update({ drag: null })));
-  });
-  byId("reset").disabled = !off.length && !drag;
+  }, byId("heads").querySelector("[tabindex='0']"));
+  enable("reset", off.length || drag);
 }
 
 function partName(part) {
@@ -117,5 +117,5 @@ function partName(part) {
 }
 
 function setOff(part, off) {
-  update({ off: [...state.off.filter((other) => other !== part), ...off ? [part] : []] });
+  update({ off: [...state.off.filter((other) => other !== part), ...off ? [part] : []] }, true, "cost");
 }

@@ -46,7 +46,6 @@ function say(text) {
   byId("status").textContent = text;
 }
 
-
 // ---- Colours: one hue, lightness in even steps as the eye sees it
 
 const BLUE = 255, ORANGE = 50;          // hues, in degrees

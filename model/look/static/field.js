@@ -60,8 +60,8 @@ function showWindow() {
   byId("window").hidden = ids.length <= block;
   byId("which").textContent = `Coloured: ${unit}s ${whole(start + 1)} to ${whole(end)} of ${
     whole(ids.length)}.  The model reads at most ${whole(block)} at once.`;
-  byId("earlier").disabled = start === 0;
-  byId("later").disabled = end >= ids.length;
+  enable("earlier", start > 0);
+  enable("later", end < ids.length);
   const unknown = [...new Set(pieces.filter((_, place) => !isKnown(place)))];
   const names = unknown.map((c) => `‘${c}’ (${codeOf(c)})`);
   tell("unknown", unknown.length && `The model does not know ${names.slice(0, 8).join(", ")}${
@@ -82,6 +82,17 @@ function showWindow() {
   byId("colour-words").textContent = words;
   byId("legend").querySelector(".ramp").style.background = gradient(colours === "attention" ? blue
     : diverging || colours === "reasons" ? [...blue].reverse().concat(orange) : orange);
+}
+
+const INSTEAD = { earlier: "later", later: "earlier", reset: "alone", back: "one" };
+
+/** Let a control be used or not; the focus moves on before it would be lost. */
+function enable(id, can) {
+  if (!can && document.activeElement === byId(id)) {
+    byId(INSTEAD[id]).disabled = false;
+    byId(INSTEAD[id]).focus();
+  }
+  byId(id).disabled = !can;
 }
 
 /** A line that is there only if it says something. */
@@ -126,8 +137,8 @@ function movedDrag(before, after, cursor) {
   return lost ? null : news;
 }
 
-/** Put other text into the field so that its undo knows of it. */
-function setText(text) {
+/** Put other text into the field so that its undo knows of it, and the cursor there. */
+function setText(text, index) {
   const focused = document.activeElement, old = input.value;
   let same = 0;
   while (same < old.length && old[same] === text[same]) same++;
@@ -136,6 +147,7 @@ function setText(text) {
   const done = same < text.length ? document.execCommand("insertText", false, text.slice(same))
     : document.execCommand("delete");
   if (!done || input.value !== text) input.value = text;
+  input.setSelectionRange(index, index);
   if (focused !== input) focused.focus({ preventScroll: true });
   typed();
 }
@@ -158,8 +170,7 @@ function placeWords() {
 function movedCursor() {
   const at = placeOf(input.selectionEnd);
   if (document.activeElement !== input || at === state.at || input.value !== state.text) return;
-  update({ at, column: null }, false);
-  say(byId("place").textContent);
+  update({ at, column: null }, false, "place");
 }
 
 input.addEventListener("input", typed);

@@ -84,7 +84,6 @@ function* drawHeads() {
   }
 }
 
-
 // ---- What each head is worth: the window read without it
 
 let worths = { key: null, found: new Map() };

@@ -88,19 +88,15 @@ byId("map").addEventListener("keydown", (event) => {
   if (!to || !seen.length) return;
   const [r, c] = to.map((x) => bounded(x, 0, seen.length - 1));
   if (windowStart(start + r + 1, block) !== start) return;
-  update({ at: start + r + 1, column: start + Math.min(r, c) });
-  say(byId("look").textContent);
+  update({ at: start + r + 1, column: start + Math.min(r, c) }, true, "look");
 });
-const drag = (step) => {
+function drag(step, told) {
   const { layer, head } = state, row = queryRow(), weight = Number(byId("weight").value);
   const column = start + lookedAt(lookOf(row));
-  update({ column, drag: { layer, head, row: start + row, column, weight } }, step);
-};
+  update({ column, drag: { layer, head, row: start + row, column, weight } }, step, told);
+}
 on("weight", "input", () => drag(null));
-on("weight", "change", () => {
-  drag(true);
-  say(`${byId("look").textContent}  ${byId("cost").textContent}`);
-});
+on("weight", "change", () => drag(true, "look"));
 on("alone", "click", () => {
   const chosen = `${state.layer}.${state.head}`, all = tiles.map(({ name }) => name);
   update({ off: [...new Set([...state.off, ...all])].filter((name) => name !== chosen) });
@@ -110,7 +106,6 @@ on("reset", "click", () => {
   tell("released", "");
 });
 new ResizeObserver(() => { if (seen) showHead(); }).observe(byId("map"));
-
 
 // ==== What helped: the prediction with each earlier letter replaced in turn
 

@@ -16,7 +16,7 @@ const fresh = {
 };
 const state = { ...fresh };
 // What follows from it: characters or tokens as they are written, their ids, the window that
-// predicts the chosen place, and what is changed in the model, as engine.js asks it, or null.
+// predicts the chosen place, and what is changed in the model there.
 let pieces, ids, start, seen, edit;
 
 const isKnown = (place) => !live || idOf.has(pieces[place]);
@@ -34,17 +34,22 @@ function settle() {
   state.at = bounded(state.at, 0, ids.length);
   start = windowStart(state.at, block);
   seen = ids.slice(start, start + block);
+  edit = changeFrom(start);
+}
+
+/** What is changed in a window that begins there, as engine.js asks it, or null. */
+function changeFrom(start) {
   const { off, drag } = state, inside = drag && drag.column >= start && drag.row < start + block;
   const moved = inside && { ...drag, row: drag.row - start, column: drag.column - start };
-  edit = off.length || inside ? { key: JSON.stringify([off, moved]), drag: moved,
+  return off.length || inside ? { key: JSON.stringify([off, moved]), drag: moved,
     off: (...names) => off.includes(names.join(".")) } : null;
 }
 
-
-// ---- A living model.  Its caches: as it is, as it is changed, and as it is tried in idle time
+// ---- A living model.  Its caches: as it is, as it is changed, as it is tried in idle time, and
+// of what is written
 
 let model;
-const [plain, edited, tried] = [0, 0, 0].map(() => live && new Cache(facts.config));
+const [plain, edited, tried, ahead] = [0, 0, 0, 0].map(() => live && new Cache(facts.config));
 const cacheOf = (changed) => changed && edit ? edited : plain;
 
 const lossAt = (row, cache) => row && isKnown(start + row)
@@ -101,7 +106,6 @@ async function loadModel() {
   model = new Transformer(facts.config, parameters);
 }
 
-
 // ---- A table of numbers, for one text.  Shares are whole numbers of 0.01 %
 
 let shares;                 // of attention: of all windows, layers and heads, triangle by triangle
@@ -141,10 +145,10 @@ async function loadTable() {
 
 const source = live ? computed : tabulated;
 
-
 // ---- Work in pieces, so that no key press waits for long
 
 const PAUSE = 400, IDLE = 4500;     // milliseconds: without a key before idle work, and of it
+let untold = null;
 let job;                // what is done: a generator, which yields how many milliseconds may pass
 
 /** Do some work in place of earlier work. */
@@ -157,8 +161,10 @@ async function work(generator) {
   }
 }
 
-/** Change the state and show it; what is chosen is a step in the history, a key press is not. */
-function update(news, step = true) {
+/** Change the state and show it; what is chosen is a step in the history, a key press is not.
+    The element named `told` is told when it is shown. */
+function update(news, step = true, told = untold) {
+  untold = told;
   Object.assign(state, news);
   settle();
   work(show());
@@ -176,6 +182,8 @@ function* show() {
   showChanges();
   showSwitches();
   showHead();
+  if (untold) say(byId(untold).textContent);
+  untold = null;
   colourLetters();
   yield* drawHeads();
   showWrite();

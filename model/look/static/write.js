@@ -1,77 +1,88 @@
-// ==== Write: a line from 0 to 1, a number that is drawn
+// ==== Write at the cursor: a line from 0 to 1, a number that is drawn
 
-let last = null;                // what was written last: { before, after, drawn, u, probabilities }
-const written = [];             // texts to go back to
+let last = null;                // written last: { before, rest, drawn, u, probabilities, found }
+const written = [];             // what to go back to, while the text is as it was written
 
-/** What would be drawn from after a text. */
-function drawAfter(text, u) {
-  const known = Array.from(text, (character) => idOf.get(character) ?? facts.neutral[0]);
-  const window = known.slice(windowStart(known.length, block));
-  const isElsewhere = edit && windowStart(known.length, block) !== start, cache = cacheOf(true);
-  const change = isElsewhere ? { ...edit, key: `${edit.key} `, drag: null } : edit;
-  while (model.read(cache, window, change));
-  const { temperature, top_k, top_p } = state;
-  return { before: text, u, ...draw(cache.logitsOf(window.length - 1), u, temperature, top_k,
-    top_p) };
+/** What is drawn depends on this. */
+const circumstances = () => JSON.stringify([state.text, state.at, state.off, state.drag,
+  state.temperature, state.top_k, state.top_p]);
+const isLast = () => last?.found === circumstances();
+
+const drawFrom = (logits, u) => draw(logits, u, state.temperature, state.top_k, state.top_p);
+
+/** What would be drawn after some characters, in a cache of its own. */
+function drawAfter(before, u) {
+  const known = before.map((character) => idOf.get(character) ?? facts.neutral[0]);
+  const from = windowStart(known.length, block), window = known.slice(from);
+  while (model.read(ahead, window, changeFrom(from)));
+  return { before, u, ...drawFrom(ahead.logitsOf(window.length - 1), u) };
 }
 
 /** Write some letters, each at the place of a number that is drawn. */
 function write(count) {
-  let text = state.text;
-  written.push(text);
+  let before = pieces.slice(0, state.at);
+  const rest = pieces.slice(state.at);
   for (let n = 0; n < count; n++) {
-    last = drawAfter(text, Math.random());
-    last.after = text += facts.characters[last.drawn];
+    last = { ...drawAfter(before, Math.random()), rest };
+    before = [...before, facts.characters[last.drawn]];
   }
-  setText(text);
+  put(before);
 }
 
-/** Take another letter in place of the one that was drawn, or after the text. */
+/** Take another letter in place of the one that was drawn, or at the cursor. */
 function takeInstead(id) {
-  const { before, ...found } = last?.after === state.text ? last : drawAfter(state.text, null);
-  written.push(state.text);
-  last = { ...found, before, taken: id, after: before + facts.characters[id] };
-  setText(last.after);
+  last = isLast() ? { ...last, taken: id } : { ...drawAfter(pieces.slice(0, state.at), null),
+    rest: pieces.slice(state.at), taken: id };
+  put([...last.before, facts.characters[id]]);
+}
+
+/** Put this before the rest of the text, and the cursor between them. */
+function put(before) {
+  const after = [...before, ...last.rest].join("");
+  written.push({ text: state.text, index: indexOf(state.at), after });
+  setText(after, before.join("").length);
+  last.found = circumstances();
 }
 
 /** The line that the last letter was drawn from, or the one for the next. */
 function showWrite() {
   if (!live) return;
-  byId("one").disabled = byId("many").disabled = !ids.length;
-  byId("back").disabled = !written.length;
+  byId("one").disabled = byId("many").disabled = !state.at;
+  enable("back", written.at(-1)?.after === state.text);
   for (const id of ["temperature", "top_k", "top_p"]) {
     byId(id).value = state[id];
     byId(`${id}-now`).textContent = state[id];
   }
-  const line = byId("line"), isLast = last?.after === state.text;
+  const line = byId("line"), wasWritten = isLast();
   line.replaceChildren();
-  if (!ids.length) {
-    byId("drawn-words").textContent = "";
-    return fillBars("drawn", []);
+  if (!state.at) {
+    byId("drawn-words").textContent = `Put the cursor behind a ${unit}, to write there.`;
+    fillBars("drawn", []);
+    return;
   }
-  const { probabilities, drawn, u, taken } = isLast ? last : drawAfter(state.text, 0);
+  const { probabilities, drawn, u, taken } = wasWritten ? last
+    : drawFrom(cacheOf(true).logitsOf(queryRow()), 0);
   let low = 0, from;
   probabilities.forEach((p, id) => {
     if (!p) return;
     const piece = make("span", { title: `${named(id)} ${share(p)}`,
       style: `left: ${100 * low}%; width: ${100 * p}%` }, p > 0.02 ? symbol(id) : "");
-    piece.classList.toggle("drawn", isLast && id === (taken ?? drawn));
+    piece.classList.toggle("drawn", wasWritten && id === (taken ?? drawn));
     piece.addEventListener("click", () => takeInstead(id));
     line.append(piece);
     if (id === drawn) from = low;
     low += p;
   });
-  const hasNeedle = isLast && u !== null;
+  const hasNeedle = wasWritten && u !== null;
   if (hasNeedle) line.append(make("i", { class: "needle", style: `left: ${100 * u}%` }));
-  byId("drawn-words").textContent = !hasNeedle ? `This is the line for the next ${unit}.`
+  byId("drawn-words").textContent = !hasNeedle ? `This is the line for the ${unit} at the cursor.`
     : `The number ${fixed(u, 3)} was drawn.  It falls on ${quoted(drawn)}, which has ${
       fixed(from, 3)} to ${fixed(from + probabilities[drawn], 3)}.${
       taken === undefined ? "" : `  You took ${quoted(taken)} instead.`}`;
-  byId("drawn-title").textContent = isLast ? "Take another one instead" : "Choose one yourself";
-  fillBars("drawn", likeliest(probabilities, 8, isLast ? taken ?? drawn : undefined)
+  byId("drawn-title").textContent = wasWritten ? "Take another one instead" : "Choose one yourself";
+  fillBars("drawn", likeliest(probabilities, 8, wasWritten ? taken ?? drawn : undefined)
     .filter((id) => probabilities[id]).map((id) => [id, probabilities[id]]),
-  isLast ? taken ?? drawn : undefined, takeInstead);
-  return null;
+  wasWritten ? taken ?? drawn : undefined, takeInstead);
 }
 
 byId("top_k").max = V;
@@ -82,6 +93,6 @@ for (const id of ["temperature", "top_k", "top_p"]) {
 on("one", "click", () => write(1));
 on("many", "click", () => write(50));
 on("back", "click", () => {
-  setText(written.pop());
-  if (!written.length) byId("one").focus();
+  const { text, index } = written.pop();
+  setText(text, index);
 });

@@ -202,7 +202,7 @@ def test_a_dragged_weight_is_left_out_where_the_next_letter_has_another_window(p
     text = "the quick brown fox "
     typed(page, text, 12)
     dragged(page, 3, 1)
-    found = of(page, "[...drawAfter(state.text, 0).probabilities]")
+    found = of(page, "[...drawAfter(pieces, 0).probabilities]")
     assert of(page, "[start, edit.drag.row]") == [0, 11]
     with mg.no_grad():
         logits = run.model(run.tokenizer.encode(text)[8:]).data[-1]     # 11 is its last row, too
@@ -354,6 +354,7 @@ def test_a_text_longer_than_the_window_says_what_is_coloured_and_moves(page, run
     page.execute_script("input.focus(); input.setSelectionRange(3, 3);")
     page.execute_async_script("setTimeout(arguments[0], 100)")
     assert of(page, "[state.at, start]") == [3, 0]
+    assert of(page, "$('#status').textContent").startswith("Place 4, space: ")
     assert of(page, "letters.textContent") == text + "\u200b"
     typed(page, "the fox")
     assert of(page, "$('#window').hidden")
@@ -407,11 +408,45 @@ def test_a_letter_is_drawn_taken_instead_and_taken_back_and_undo_works(page):
     taken = of(page, "state.text")
     assert len(taken) == 4 and taken[-1] == of(page, "facts.characters[last.taken]")
     assert of(page, "byId('drawn').contains(document.activeElement)")
-    page.execute_script("byId('back').focus(); byId('back').click(); byId('back').click();")
+    for _ in range(2):
+        page.execute_script("byId('back').focus(); byId('back').click(); for (const _ of job);")
     assert of(page, "state.text") == "the" and of(page, "document.activeElement.id") == "one"
     page.execute_script("byId('input').focus(); write(1);")
     page.find_element("id", "input").send_keys("\ue009z")          # Ctrl + Z
     assert of(page, "[input.value, state.text]") == ["the", "the"]
+
+
+def test_writing_leaves_the_numbers_of_an_earlier_window_alone(page):
+    typed(page, "the quick brown fox runs", 5)
+    assert of(page, """(() => {
+        const look = () => source.weights(state.layer, state.head, 4, 1).join();
+        setOff("0.mlp", true); for (const _ of job);
+        const before = look(); drawAfter(pieces, 0.5);
+        return before === look(); })()""")
+
+
+def test_it_writes_at_the_cursor_and_takes_back_only_what_it_wrote(page):
+    typed(page, "the sea", 3)
+    likeliest = of(page, "facts.characters[source.expected(queryRow(), 1)[0][0]]")
+    page.execute_script("update({temperature: 0}); write(2); for (const _ of job);")
+    text = of(page, "state.text")
+    assert re.fullmatch(f"the{re.escape(likeliest)}. sea", text)
+    assert of(page, """[{temperature: 1}, {temperature: 0}, {off: ["0.mlp"]}].map((change) => {
+        const before = $("#line").innerHTML; update(change); for (const _ of job);
+        return $("#line").innerHTML !== before; }).join()""") == "true,true,true"
+    typed(page, text + " and more")
+    assert of(page, "byId('back').disabled")
+    typed(page, text)
+    page.execute_script("byId('back').click(); for (const _ of job);")
+    assert of(page, "[state.text, state.at]") == ["the sea", 3]
+
+
+def test_what_is_told_is_what_is_shown_after_it(page):
+    typed(page, "the quick brown fox runs")
+    for told, action in (("look", "byId('map').dispatchEvent(new KeyboardEvent('keydown', "
+                                  "{key: 'ArrowUp'}))"), ("cost", "setOff('0.mlp', true)")):
+        page.execute_script(f"{action}; for (const _ of job);")
+        assert of(page, f"byId('status').textContent === byId('{told}').textContent"), told
 
 
 def test_focus_stays_where_something_was_set_back(page):
@@ -421,7 +456,12 @@ def test_focus_stays_where_something_was_set_back(page):
         of(page, "$('#changes button')").send_keys("\ue007")
         page.execute_script("for (const _ of job);")
         assert of(page, "document.activeElement.textContent").startswith(said)
-    assert of(page, "document.activeElement.id") == "input"
+    assert of(page, "byId('heads').contains(document.activeElement)")
+    typed(page, "the quick brown fox runs")
+    page.execute_script("update({off: ['0.mlp']}); for (const _ of job);")
+    assert of(page, """["reset", "earlier"].map((id) => {
+        byId(id).focus(); byId(id).click(); for (const _ of job);
+        return document.activeElement.id; }).join()""") == "alone,later"
     of(page, "$$('#worth button')[1]").send_keys("\ue007")
     page.execute_script("for (const _ of job);")
     assert of(page, "byId('worth').contains(document.activeElement)")
@@ -438,10 +478,10 @@ def test_back_and_forward_go_through_what_was_chosen(page):
     typed(page, "the quick")
     after(page, "")
     after(page, "setOff('0.mlp', true)")
+    after(page, "document.querySelector('nav [href=\"#head\"]').click()")   # the address stays
     assert json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))["off"] == ["0.mlp"]
-    after(page, "document.querySelector('nav a').click()")      # a section is a step, too
-    for step, expected in (("back", [1, "false"]), ("back", [0, "true"]),
-                           ("forward", [1, "false"])):
+    assert of(page, "document.activeElement.id") == "head" and of(page, "scrollY") > 100
+    for step, expected in (("back", [0, "true"]), ("forward", [1, "false"])):
         getattr(page, step)()
         after(page, "")
         WebDriverWait(page, 10).until(lambda page: expected == of(
@@ -467,7 +507,8 @@ def test_an_address_brings_back_all_but_a_long_text(page, driver):
 
 
 @pytest.mark.parametrize("ending, bad", [
-    ("parts", ""), ("%", ""), ("5", ""), ("null", ""), ('{"off":null}', "off"),
+    ("flow", ""), ("", ""), *((text, "all of it") for text in ("%", "5", "null", '{"off":["0.1"')),
+    ('{"off":null}', "off"), ('{"off":["00.00"]}', "off"),
     ('{"off":{"length":4e9}}', "off"), ('{"off":["9.mlp"]}', "off"), ('{"off":["0.7"]}', "off"),
     ('{"off":"ngrams"}', "off"), ('{"text":{"toString":1}}', "text"), ('{"at":2.5}', "at"),
     ('{"at":"x","layer":99}', "at, layer"), ('{"top_k":"abc","top_p":0}', "top_k, top_p"),
@@ -582,10 +623,6 @@ def test_every_control_has_a_name_a_target_of_24_pixels_and_few_tab_stops(page):
     for name in ("next", "drawn", "most"):      # with separators, and in words
         said = of(page, f"$$('#{name} li')[0].textContent")
         assert "space" in said or "␣" not in said
-    page.execute_script("goTo(4); input.focus(); input.setSelectionRange(2, 2);")
-    page.execute_async_script("setTimeout(arguments[0], 100)")
-    assert plain(of(page, "$('#status').textContent")).startswith("Place 3, e: ")
-    assert " which is a loss of " in plain(of(page, "$('#status').textContent"))
 
 
 def test_all_of_it_is_reached_and_moved_by_keys(page):
