@@ -106,5 +106,5 @@ def watch(here):
 
     rename = os.replace
     os.replace, os.fsync = replace, fsync
-    files.open = lambda path, mode: (io.BufferedRandom(Halves(path, mode)) if mode == "w+b"
-                                     else open(path, mode))
+    files.open = lambda path, mode, *size: (
+        io.BufferedRandom(Halves(path, mode)) if mode == "w+b" else open(path, mode, *size))
