@@ -187,7 +187,7 @@ def claimed(folder: pathlib.Path) -> Iterator[None]:
         try:
             file.write(f"process {os.getpid()}, since {time.ctime()}\n".encode())
         except OSError as error:        # a full disk
-            error.filename = str(folder)
+            error.filename = folder
             raise
         for part in folder.glob("*.part"):
             remove_if_left(part)

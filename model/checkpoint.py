@@ -233,7 +233,7 @@ def _checked(arrays, finite, kinds):
     training = _object("training", arrays)
     if not all(isinstance(training.get(name, {}), dict) for name in ("settings", "state", "nan")):
         raise ValueError("its record of the run is not of the kind that train.py writes")
-    texts_of(training)      # raises an error if these are no texts
+    texts_of(training)      # raises an error for what is no list, such as a number
     return Checkpoint(model, tokenizer, training, {})
 
 
@@ -311,7 +311,7 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     try:
         found = load_checkpoint(previous)
     except CheckpointError as error:
-        raise CheckpointError(f"cannot resume from {last} or {previous}: {error}; for that, give "
-                              "another --out_dir") from error
+        raise CheckpointError(f"cannot resume from {last} or {previous}: {error}; to train "
+                              "anew, give another --out_dir") from error
     return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; resuming from "
                    f"{previous}, the one before it")

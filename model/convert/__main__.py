@@ -189,7 +189,7 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
     except OSError as error:
         if error.errno is None:         # NumPy wrote fewer bytes than it was given
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
-        if str(scratch) in str(error.filename or scratch):      # some errors name no file
+        if error.filename is None or str(scratch) in str(error.filename):
             error.filename = str(target)        # the name that the user knows
         raise
     finally:

@@ -175,6 +175,8 @@ def test_Optimizers_of_different_parameters_step_as_one():
     *apart, _ = stepped(list)
     assert all(map(np.array_equal, together, apart))
     assert [kind for kind, *_ in optimizer.state()] == ["momentum", "m", "v"]
+    optimizer.zero_grad()
+    optimizer.step()        # which is none without a gradient
     assert optimizer.parts[1].steps == 3
 
 

@@ -37,7 +37,7 @@ const FIELDS = {
 /** Follow a link to a section, whose name would take the place of the state in the address. */
 function goToSection(event) {
   event.preventDefault();
-  const section = byId(event.target.hash.slice(1));
+  const section = byId(event.currentTarget.hash.slice(1));
   section.tabIndex = -1;
   section.focus({ preventScroll: true });
   section.scrollIntoView();

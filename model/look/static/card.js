@@ -117,5 +117,6 @@ function partName(part) {
 }
 
 function setOff(part, off) {
-  update({ off: [...state.off.filter((other) => other !== part), ...off ? [part] : []] }, true, "cost");
+  const others = state.off.filter((other) => other !== part);
+  update({ off: [...others, ...off ? [part] : []] }, true, ["cost"]);
 }

@@ -170,7 +170,7 @@ function placeWords() {
 function movedCursor() {
   const at = placeOf(input.selectionEnd);
   if (document.activeElement !== input || at === state.at || input.value !== state.text) return;
-  update({ at, column: null }, false, "place");
+  update({ at, column: null }, false, ["place"]);
 }
 
 input.addEventListener("input", typed);

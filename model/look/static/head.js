@@ -88,7 +88,7 @@ byId("map").addEventListener("keydown", (event) => {
   if (!to || !seen.length) return;
   const [r, c] = to.map((x) => bounded(x, 0, seen.length - 1));
   if (windowStart(start + r + 1, block) !== start) return;
-  update({ at: start + r + 1, column: start + Math.min(r, c) }, true, "look");
+  update({ at: start + r + 1, column: start + Math.min(r, c) }, true, ["look"]);
 });
 function drag(step, told) {
   const { layer, head } = state, row = queryRow(), weight = Number(byId("weight").value);
@@ -96,7 +96,7 @@ function drag(step, told) {
   update({ column, drag: { layer, head, row: start + row, column, weight } }, step, told);
 }
 on("weight", "input", () => drag(null));
-on("weight", "change", () => drag(true, "look"));
+on("weight", "change", () => drag(true, ["look", "cost"]));
 on("alone", "click", () => {
   const chosen = `${state.layer}.${state.head}`, all = tiles.map(({ name }) => name);
   update({ off: [...new Set([...state.off, ...all])].filter((name) => name !== chosen) });

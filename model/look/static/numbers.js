@@ -148,8 +148,8 @@ const source = live ? computed : tabulated;
 // ---- Work in pieces, so that no key press waits for long
 
 const PAUSE = 400, IDLE = 4500;     // milliseconds: without a key before idle work, and of it
-let untold = null;
 let job;                // what is done: a generator, which yields how many milliseconds may pass
+let untold = [];        // names of the elements that are told when they are shown
 
 /** Do some work in place of earlier work. */
 async function work(generator) {
@@ -162,7 +162,7 @@ async function work(generator) {
 }
 
 /** Change the state and show it; what is chosen is a step in the history, a key press is not.
-    The element named `told` is told when it is shown. */
+    The elements named in `told` are told when they are shown. */
 function update(news, step = true, told = untold) {
   untold = told;
   Object.assign(state, news);
@@ -182,8 +182,8 @@ function* show() {
   showChanges();
   showSwitches();
   showHead();
-  if (untold) say(byId(untold).textContent);
-  untold = null;
+  if (untold.length) say(untold.map((id) => byId(id).textContent).join("  "));
+  untold = [];
   colourLetters();
   yield* drawHeads();
   showWrite();

@@ -150,9 +150,8 @@ def test_nothing_is_written_over(here, capsys, monkeypatch):
             capsys, "out", target)
 
     def write(path, found, real=checkpoint.write):
-        held = real(path, found)
         (here / "a.npz").write_text("another's")        # meanwhile
-        return held
+        return real(path, found)
     monkeypatch.setattr(checkpoint, "write", write)
     assert "a.npz is there already" in refused(capsys, "out", "a.npz", main=main)
     assert (here / "a.npz").read_text() == "another's"
