@@ -264,11 +264,14 @@ def timed(part: str) -> Callable:
 
 def _run_backward(root, g):
     """Send g from the root to the leaves; return (leaf, gradient) pairs and free the graph."""
-    sums = {root: (g, False)}           # node -> its gradient so far, and whether the engine has
-    waiting = [(-root.birth, root)]     # made this array, as a sum, so that it may write into it
+    # Of each node: its gradient so far, and whether the engine made this array, as a sum, so that
+    # it may write into it.
+    sums = {root: (g, False)}
+    waiting = [(-root.birth, root)]
     leaves = []
-    while waiting:                      # youngest first: every user of a node is younger and done,
-        _, node = heappop(waiting)      # so the gradient taken here is a finished sum
+    # Youngest first: all users of a node are younger, and done, so its gradient is complete.
+    while waiting:
+        _, node = heappop(waiting)
         g, made_here = sums.pop(node)
         if node.op == "leaf":
             leaves.append((node, g if made_here else g.copy()))     # others may hold g
