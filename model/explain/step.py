@@ -6,7 +6,9 @@ shown here is the one that trains.
 import copy
 import inspect
 import math
+import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby, takewhile
 from typing import NamedTuple
@@ -50,6 +52,9 @@ def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
     print(f"Step {step.number:,}{of}, from the text to the changed weights.  Nothing is saved.")
     _show_batch(run, step)
     _show_forward(run, witness, *step.batches[0][0].shape)
+    if not before["blocks.0.mlp.down.weight"].any():
+        _say("The last matrix of attention and that of the MLP begin as 0 (--zero_init).  So a "
+             "block adds nothing yet, and no gradient comes through them to the weights before.")
     _show_loss(run, step, counted)
     _show_backward(witness, model, len(step.batches))
     _show_clipping(s.grad_clip, norm(witness.gradients.values()))
@@ -75,7 +80,7 @@ class Witness(Watcher):
         self.blocks = {id(block): i for i, block in enumerate(model.blocks)}
         self.ran = []
         self.visited = []           # by backward: (block, op, norm of the gradient that arrived)
-        self.gradients = {}         # by the parameter's name, before clipping
+        self.gradients = defaultdict(float)     # by the parameter's name, before clipping
         self.backward_line = None   # the line of source that started backward
         self._block_of = {}         # node -> block, for each op in `ran`
 
@@ -96,7 +101,7 @@ class Witness(Watcher):
             self.visited.append((self._block_of[event.node], event.op, norm(event.inputs)))
         for node, part in gradients(event):
             if name := self.names.get(node):
-                self.gradients[name] = self.gradients.get(name, 0.0) + part
+                self.gradients[name] += part
 
     def _described(self, x, block):
         name = self.names.get(getattr(x, "node", None), "").removeprefix(f"blocks.{block}.")
@@ -118,7 +123,7 @@ def _show_batch(run, step):
     _say(f"The first sequence: {tokenizer.decode(ids[0])!r}")
 
     def named(ids):
-        return [repr(tokenizer.vocabulary[i]) for i in ids[:FIRST]]
+        return [repr(tokenizer.vocabulary[i]) for i in ids]
     rows = {"position": np.arange(T), unit: named(ids[0]), "its id": ids[0],
             "the target's": targets[0], "target": named(targets[0])}
     more = ["..."] if T > FIRST else []
@@ -134,15 +139,15 @@ def _show_forward(run, witness, B, T):
          f"heads, V = {config.vocab_size} {run.text.tokenizer.unit}s.  Each op is below the lines "
          "of source that led to it, with the shapes of its arguments and its value, what it does, "
          "and its numbers.")
-    explained, above, first = set(), [], None
+    explained, above, shown = set(), [], []
     for block, ops in groupby(witness.ran, lambda ran: ran.block):
         ops = list(ops)
         names = [ran.op for ran in ops]
         if block:
-            same = f"the same {len(ops)} ops" if names == first else ", ".join(names)
+            same = f"the same {len(ops)} ops" if names == shown else ", ".join(names)
             _say(f"block {block}: {same} -> {ops[-1].made}\n| {ops[-1].numbers}", 1)
             continue
-        first = names if block == 0 else first
+        shown = names
         for ran in ops:
             for depth, line in enumerate(ran.lines):
                 if above[:depth + 1] != ran.lines[:depth + 1]:
@@ -179,7 +184,7 @@ def _show_backward(witness, model, batches):
     print()
     rows = [["parameter", "numbers", "its gradient"]]
     for name, parameters in grouped(model):
-        found = [witness.gradients[path] for path, _ in parameters if path in witness.gradients]
+        found = [witness.gradients[path] for path, _ in parameters]
         rows.append([name, f"{sum(p.size for _, p in parameters):,}", f"{norm(found):.4g}"])
     _table(rows, "<>>")
 
@@ -201,10 +206,9 @@ def _show_update(run, before):
     moved."""
     highest = run.settings.learning_rate
     share = run.optimizer.param_groups[0]["lr"] / highest if highest else 1.0
-    rates = {}
+    rates = {p: group["lr"] for group in run.optimizer.param_groups for p in group["params"]}
     for part in run.optimizer.parts:
         name = type(part).__name__
-        rates |= {p: group["lr"] for group in part.param_groups for p in group["params"]}
         _stage(f"The step of {name}", definition(part.step))
         decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in ps):,}"
                               for group in part.param_groups if (ps := group["params"]))
@@ -241,8 +245,7 @@ def grouped(model: Transformer) -> list[tuple[str, list[tuple[str, Tensor]]]]:
     """Return parameters with paths: each alone, but those of blocks after the first together."""
     groups = {}
     for name, p in model.named_parameters():
-        kind, number, *_ = name.split(".")
-        group = f"blocks.{number}" if kind == "blocks" and number != "0" else name
+        group = re.match(r"blocks\.[1-9]\d*|.*", name)[0]
         groups.setdefault(group, []).append((name, p))
     return list(groups.items())
 
@@ -257,8 +260,9 @@ def _stage(title, line=None):
 def _show_line(line, depth):
     """Print a line of source on the left, and its place on the right."""
     room = WIDTH - len(line.place) - 2
-    text = "   " + "  " * depth + line.text
-    print(f"{text if len(text) <= room else text[:room - 4] + ' ...':{room}}  {line.place}")
+    text = textwrap.fill(line.text, room, max_lines=1, placeholder=" ...",
+                         initial_indent="   " + "  " * depth)
+    print(f"{text:{room}}  {line.place}")
 
 
 def _say(text, depth=0, mark=""):
