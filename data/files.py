@@ -8,6 +8,7 @@ changed.  Every size that the file states is compared with the size of the file 
 allocated, and nothing is unpickled.  np.load(path, allow_pickle=False) reads the file too.
 """
 import contextlib
+import errno
 import hashlib
 import math
 import os
@@ -40,9 +41,11 @@ def replacing(path: AnyPath, before: AnyPath | None = None) -> Iterator[BinaryIO
     """Open a new file to write and read.  It replaces `path` once it is on the disk.
 
     Whatever happens, `path` is the old file or the new one, whole.  With `before`, the old file is
-    renamed to that, and for a moment `path` does not exist.
+    renamed to that, and for a moment `path` does not exist.  A folder is refused at once.
     """
     path = pathlib.Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(aside, "w+b") as file:

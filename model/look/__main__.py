@@ -8,14 +8,10 @@ of model.reverse it shows where each letter of an answer came from.
     python -m model.look --graph                what backward goes through, of a neuron, printed
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
 """
-import contextlib
 import dataclasses
-import errno
 import inspect
-import os
 import pathlib
 import sys
-from typing import BinaryIO
 
 from data.files import replacing
 from minigrad import compiled
@@ -68,9 +64,8 @@ def write(s: Settings) -> None:
     out_dir, output = pathlib.Path(s.out_dir), pathlib.Path(s.output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
-    with opened(output) as file:
-        checkpoint = load_checkpoint(out_dir / "ckpt.npz",
-                                     kinds=(Transformer, EncoderDecoder))
+    with replacing(output) as file:     # what cannot be written is refused before the work begins
+        checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))
         text, source = passage(checkpoint) if s.text is None else (
             text_or_file(s.text), "The text is the one given with --text.")
         still = ""
@@ -95,22 +90,14 @@ def show_graph(s: Settings) -> None:
     if not s.graph:
         print(title, more, recorded(s.of, s.out_dir).text(), sep="\n\n")
         return
-    with opened(s.graph) as file:
+    with replacing(s.graph) as file:
         file.write(recorded(s.of, s.out_dir).svg(title).encode("utf-8"))
     print(f"drawn in {s.graph}; a browser shows it")
 
 
-def opened(path: str | os.PathLike) -> contextlib.AbstractContextManager[BinaryIO]:
-    """Open a file before the work begins, so that one that cannot be written is refused at once."""
-    if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    return replacing(path)
-
-
 def passage(checkpoint: Checkpoint) -> tuple[str, str]:
     """Return a text to read when none is given, and its source: part of the validation split of the
-    run's own text if that is at hand, else a text that the model writes; for an encoder-decoder, a
-    word."""
+    run's text if that is at hand, else what the model writes; for an encoder-decoder, a word."""
     model, tokenizer, training, _ = checkpoint
     if isinstance(model, EncoderDecoder):
         return crossed.EXAMPLE[:model.config.block_size - 1], ""

@@ -9,10 +9,10 @@ import dataclasses
 import pathlib
 import sys
 
+from data.files import replacing
 from minigrad import compiled
 from minigrad.words import number_of
 from model.command import Parser, answering, command_line, flag
-from model.look.__main__ import opened
 from model.walk import practice, process
 from model.walk.page import page
 from model.walk.reversing import pictures
@@ -68,7 +68,7 @@ def write_page(path: str) -> None:
     if not path.lower().endswith((".html", ".htm")):
         raise ValueError(f"--page is a file whose name ends in .html; this is {path!r}")
     compiled.announce("compiling", sys.stderr)
-    with opened(path) as file:
+    with replacing(path) as file:
         written = page(STATIONS, {crossed: pictures()}).encode()
         file.write(written)
     print(f"{path}: {len(written):,} bytes; open it in a browser")
