@@ -14,8 +14,7 @@ NEAR = 16
 class Head(NamedTuple):
     """Means over the queries of a text; shares are of 1.
 
-        entropy     of the weights, in bits: 0 for a single key, log2 of their number for equal
-                    weights
+        entropy     of the weights, in bits: 0 for a single key, log2(n) for n equal weights
         distance    from the query back to the keys that it attends to, in characters
         previous    the share on the character before the query
         itself      the share on the query
@@ -59,8 +58,8 @@ RULES = (
 
 def describe(windows: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> list[list[Head]]:
     """Describe every head of every layer, from windows of a text: ids (T,), maps (L, H, T, T), and
-    the first row that counts.  A query with no other before it never counts; if none counts, all is
-    nan."""
+    the first row that counts.  A query with none before it never counts; without any, all is nan.
+    """
     present = np.unique(np.concatenate([ids for ids, _, _ in windows]))         # P ids
     parts = []
     queries = 0

@@ -73,8 +73,7 @@ def rounding_cost(model: Transformer, ids: np.ndarray) -> str:
         return "No weight is rounded in this page."
     rounded = "Each weight is rounded to a byte in this page"
     if len(ids) < 2:
-        return (f"{rounded}; what that costs was not measured, since the text of the run is not at "
-                "hand.")
+        return f"{rounded}; what that costs was not measured, without the text of the run."
     exact, found = (float(text_losses(each, ids[:MEASURED]).mean())
                     for each in (model, weights.rounded(model)))
     cost = found - exact

@@ -72,8 +72,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
 
     Raises
     ------
-    ValueError : the text is too short or too long, or has characters that the model does not know;
-        or the model is of no use.
+    ValueError : the text is too short, too long or not of the model's; or the model is of no use.
     """
     model, tokenizer, *_ = checkpoint
     config, unit = model.config, tokenizer.unit
@@ -170,9 +169,8 @@ def shown(text: str) -> tuple[str, str]:
     symbols = [shown_character(character)[0] for character in text]
     if len(symbols) > LONGEST:
         symbols[LONGEST - 1:] = "…"
-    for character, (_, name) in SPECIAL.items():
-        text = text.replace(character, f" {name} ")
-    spoken = "".join(c if c.isprintable() else " " for c in text)
+    words = {character: f" {name} " for character, (_, name) in SPECIAL.items()}
+    spoken = "".join(words.get(c, c if c.isprintable() else " ") for c in text)
     return "".join(symbols), " ".join(spoken.split())
 
 

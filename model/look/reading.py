@@ -35,7 +35,7 @@ def read(model: Transformer, ids: np.ndarray) -> list[Window]:
 
 
 def watch(model: Transformer, ids: np.ndarray) -> np.ndarray:
-    """Return the residual stream of ids (..., T) before the first block and after each,
+    """Return the residual stream before the first block and after each, (..., T) ->
     (L + 1, ..., T, C)."""
     with mg.no_grad():
         stream = [model.embed(ids)]

@@ -1,9 +1,8 @@
-// The transformer of model/transformer.py in JavaScript, with its names and in its order.
-//
-// A matrix is a Float32Array, row after row: (T, C) are T characters of C channels.  A model reads
-// a window of text into a Cache, which keeps what later characters need of earlier ones, so that a
-// character more costs one character.  Shapes: T characters that are read now, S all that were
-// read, H heads of queries, G of keys and values, D channels of a head, V vocabulary.
+// The transformer of model/transformer.py in JavaScript, with its names and in its order.  A model
+// reads a window of text into a Cache, which keeps what later characters need of earlier ones, so
+// that a character more costs one character.  A matrix is a Float32Array, row after row.  Shapes: T
+// characters that are read now, S all that were read, C channels, H heads of queries, G of keys and
+// values, D channels of a head, V vocabulary.
 
 const FNV_BASIS = 0xcbf29ce484222325n, FNV_PRIME = 0x100000001b3n;
 const SINUSOID_SIZE = 0.08, SINUSOID_BASE = 10000, QK_NORM_EPS = 1e-5;
@@ -295,8 +294,7 @@ function sinusoids(t, C) {
     t / SINUSOID_BASE ** ((i - i % 2) / C)));
 }
 
-/** Where the window begins from which the character after n others is predicted: a full one moves
-    by half a block. */
+/** Where the window of the character after n begins: a full one moves by half a block. */
 function windowStart(n, block) {
   const step = block - Math.floor(block / 2);
   return Math.max(0, -Math.floor((block - n) / step)) * step;

@@ -88,23 +88,27 @@ function* drawHeads() {
 
 let worths = { key: null, found: new Map() };
 
-/** Try the window without each head in turn, until a time. */
+/** Find what each trial [name, window, change] adds to the loss of a cache, until a time. */
+function* tryEach(trials, found, loss, until) {
+  for (const [name, window, change] of trials.filter(([name]) => !found.has(name))) {
+    for (let more = true; more;) {
+      if (performance.now() > until) return;
+      more = model.read(tried, window, change);
+      yield;
+    }
+    found.set(name, loss(tried) - loss(plain));
+    colourLetters();
+  }
+}
+
 function* rankHeads(until) {
   const key = seen.join();
   if (worths.key !== key) worths = { key, found: new Map() };
-  const lost = (cache) => sumOf(seen.map((_, row) => lossAt(row, cache) ?? 0));
-  while (model.read(plain, seen)) yield;
-  for (const { layer, head, name } of tiles) {
-    if (worths.found.has(name)) continue;
-    const without = { key: name, off: (l, h) => l === layer && h === head };
-    for (let more = true; more;) {
-      if (performance.now() > until) return showWorths();
-      more = model.read(tried, seen, without);
-      yield;
-    }
-    worths.found.set(name, lost(tried) - lost(plain));
-  }
-  return showWorths();
+  const trials = tiles.map(({ layer, head, name }) => [name, seen,
+    { key: name, off: (l, h) => l === layer && h === head }]);
+  const loss = (cache) => sumOf(seen.map((_, row) => lossAt(row, cache) ?? 0));
+  yield* tryEach(trials, worths.found, loss, until);
+  showWorths();
 }
 
 function showWorths() {

@@ -3,8 +3,7 @@
 const canvas = byId("map").querySelector("canvas"), picture = make("canvas");
 let plot;                       // where the map is drawn, in CSS pixels: left, top, cell
 
-/** How much a row of the window looks at each key, and the one that it looks at: the chosen one, or
-    the one that gets most. */
+/** How much a row of the window looks at each key; the chosen key, or the one that gets most. */
 const lookOf = (row) => [...source.weights(state.layer, state.head, row, 1)];
 function lookedAt(look) {
   const { column } = state, row = queryRow();
@@ -24,8 +23,7 @@ function showHead() {
   byId("look").textContent = row < 0 ? "There is no letter that looks back."
     : `At ${nameOf(start + row)}, in place ${whole(start + row + 1)}, it looks at ${
       nameOf(start + column)}, ${away}, with ${share(look[column])}.`;
-  const most = [...look.keys()].sort((a, b) => look[b] - look[a]).slice(0, 6);
-  if (row >= 0 && !most.includes(column)) most.splice(-1, 1, column);
+  const most = likeliest(look, 6, row < 0 ? undefined : column);
   refill(list, () => most.forEach((s) => {
     const choice = button(() => update({ column: start + s }), isKnown(start + s) ? glyph(seen[s])
       : nameOf(start + s), " ", make("small", {}, s === row ? "itself" : `${row - s} back`));
@@ -112,22 +110,12 @@ new ResizeObserver(() => { if (seen) showHead(); }).observe(byId("map"));
 let reasons = { key: null, found: new Map() };
 
 function* explain(until) {
-  const row = queryRow();
+  const row = queryRow(), window = seen.slice(0, row + 1);
   if (row < 0) return;
   const key = [state.at - start, ids[state.at], ...seen].join();
   if (reasons.key !== key) reasons = { key, found: new Map() };
-  while (model.read(plain, seen)) yield;
-  const logits = plain.logitsOf(row), window = seen.slice(0, row + 1);
-  const came = ids[state.at] ?? likeliest(logits, 1)[0], before = lossOf(logits, came);
-  for (let s = row; s >= 0; s--) {
-    if (reasons.found.has(s)) continue;
-    const other = window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
-    for (let more = true; more;) {
-      if (performance.now() > until) return;
-      more = model.read(tried, other);
-      yield;
-    }
-    reasons.found.set(s, lossOf(tried.logitsOf(row), came) - before);
-    colourLetters();
-  }
+  const came = ids[state.at] ?? likeliest(plain.logitsOf(row), 1)[0];
+  const other = (s) => window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
+  const trials = [...window.keys()].reverse().map((s) => [s, other(s)]);
+  yield* tryEach(trials, reasons.found, (cache) => lossOf(cache.logitsOf(row), came), until);
 }

@@ -2,8 +2,7 @@
 
 const title = (view, i) => `layer ${Math.floor(i / view.across) + 1}, head ${i % view.across + 1}`;
 
-/** The chosen map as a table of its cells.  `view.cell` is the one that is chosen, of all in a
-    row. */
+/** The chosen map as a table of its cells; `view.cell` is the chosen one, of all in a row. */
 function large(view) {
   const { rows, columns, chosen } = view, map = view.maps[chosen].flat(), C = columns.length;
   const spelled = C <= 8, rowOf = (i) => Math.floor(i / C);             // room for numbers

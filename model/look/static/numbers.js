@@ -45,8 +45,7 @@ function changeFrom(start) {
     off: (...names) => off.includes(names.join(".")) } : null;
 }
 
-// ---- A living model.  Its caches: as it is, as it is changed, as it is tried in idle time, and
-// of what is written
+// ---- A living model.  Its caches: as it is, changed, tried in idle time, and of what is written
 
 let model;
 const [plain, edited, tried, ahead] = [0, 0, 0, 0].map(() => live && new Cache(facts.config));

@@ -31,7 +31,7 @@ function fillLog(log) {
   });
   byId("charts").append(
     chart(`Loss, in nats a ${unit}`, [column(2), column(1, "warm")], 300, facts.counted ?? []),
-    make("div", { class: "small" },
+    make("div", { class: "columns" },
       chart(`Learning rate, ${facts.rates}`, [column(3)], 160),
       chart(`${capital(unit)}s a second that it learnt from`, [column(4)], 160)));
   const row = (cells, tag, attributes) => make("tr", {},
@@ -48,8 +48,7 @@ function fillScore({ loss, bits, ladder, seen }) {
   byId("score").hidden = false;
   byId("score-words").textContent = `Its mean loss is ${fixed(loss, 4)} nats = ${fixed(bits, 4)} `
     + `bits a ${unit}.  ` + (facts.counted ? `An n-gram predicts a ${unit} from the n − 1 before `
-    + "it, as counted in the text that the model was trained on: a model has to be better than "
-    + "those." : NO_COUNTS)
+    + "it, as counted in the training text: a model has to be better than those." : NO_COUNTS)
     + (seen ? "  This very text was trained on, so all look better than they are." : "");
   for (const [name, x] of ladder.sort((a, b) => b[1] - a[1])) {
     bar(byId("ladder"), name, x / most, nats(x)).classList.toggle("came", name === "this model");

@@ -62,12 +62,13 @@ function showWrite() {
   }
   const { probabilities, drawn, u, taken } = wasWritten ? last
     : drawFrom(cacheOf(true).logitsOf(queryRow()), 0);
+  const chosen = wasWritten ? taken ?? drawn : undefined;
   let low = 0, from;
   probabilities.forEach((p, id) => {
     if (!p) return;
     const piece = make("span", { title: `${named(id)} ${share(p)}`,
       style: `left: ${100 * low}%; width: ${100 * p}%` }, p > 0.02 ? symbol(id) : "");
-    piece.classList.toggle("drawn", wasWritten && id === (taken ?? drawn));
+    piece.classList.toggle("drawn", id === chosen);
     piece.addEventListener("click", () => takeInstead(id));
     line.append(piece);
     if (id === drawn) from = low;
@@ -80,9 +81,8 @@ function showWrite() {
       fixed(from, 3)} to ${fixed(from + probabilities[drawn], 3)}.${
       taken === undefined ? "" : `  You took ${quoted(taken)} instead.`}`;
   byId("drawn-title").textContent = wasWritten ? "Take another one instead" : "Choose one yourself";
-  fillBars("drawn", likeliest(probabilities, 8, wasWritten ? taken ?? drawn : undefined)
-    .filter((id) => probabilities[id]).map((id) => [id, probabilities[id]]),
-  wasWritten ? taken ?? drawn : undefined, takeInstead);
+  const some = likeliest(probabilities, 8, chosen).filter((id) => probabilities[id]);
+  fillBars("drawn", some.map((id) => [id, probabilities[id]]), chosen, takeInstead);
 }
 
 byId("top_k").max = V;
