@@ -21,7 +21,7 @@ from minigrad import formulas
 from minigrad.packed import BLOCKS, NUMBERS, hold, unpacked
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.command import flag
-from model.convert.model_file import Stored
+from model.convert.model_file import FormatError, Stored
 from model.processes import Ranks
 from model.run import Run, optimizer_of
 from model.settings import Settings
@@ -164,6 +164,12 @@ def forward_backward(model, batches, rng):
 
 # Files
 
+def at_home(monkeypatch, folder):
+    """Have "~" mean this folder."""
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(folder))
+
+
 def written(path, content):
     """Write bytes, or text as UTF-8; returns the path."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -286,8 +292,9 @@ def refused(capsys, *words, main=train.main):
 
 
 def refusal(error, f, *args, **settings):
-    """The message, of one line, of the error that a call raises."""
+    """The message, of one line, of the error that a call raises; a FormatError says what to do."""
     with pytest.raises(error) as caught:
         f(*args, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    said = str(caught.value)
+    assert "\n" not in said and (error is not FormatError or "; " in said)
+    return said

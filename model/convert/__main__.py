@@ -22,6 +22,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -66,29 +67,28 @@ def main(argv: list[str] | None = None) -> None:
     for name in ("FROM", "TO"):
         parser.add_argument(name, action="append", help=argparse.SUPPRESS)   # explained above
         parser.fields[name] = parser.fields["tokenizer"]      # it is the name of a file, too
-    given = parser.given(argv)
+    given = {name: os.path.expanduser(word) for name, word in parser.given(argv).items()}
     with answering("model.convert"), Interrupts(at_once=True):
         try:
-            convert(pathlib.Path(given["FROM"]), pathlib.Path(given["TO"]), given.get("tokenizer"),
-                    given.get("as_"))
+            convert(pathlib.Path(given.pop("FROM")), pathlib.Path(given.pop("TO")), **given)
         except KeyboardInterrupt:
             print("\nstopped; nothing was written", file=sys.stderr)
             raise
 
 
 def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = None,
-            kind: str | None = None) -> None:
+            as_: str | None = None) -> None:
     """Convert, and print what was read and written."""
     path, format = recognize(source)
     if tokenizer and format in (checkpoint, safetensors):
         raise FormatError(f"{path} has its own vocabulary; leave out --tokenizer")
     check_free(target)
     output, output_format = destination(format, target)
-    if kind and kind not in to_gguf.KINDS:
-        raise FormatError(f"--as is one of {', '.join(to_gguf.KINDS)}, not {shown(kind)}; for "
+    if as_ and as_ not in to_gguf.KINDS:
+        raise FormatError(f"--as is one of {', '.join(to_gguf.KINDS)}, not {shown(as_)}; for "
                           "other kinds write f16, and call llama-quantize of llama.cpp")
-    if kind and output_format is not to_gguf:
-        raise FormatError(f"--as {kind} is for a .gguf file; leave it out, or give TO such a name")
+    if as_ and output_format is not to_gguf:
+        raise FormatError(f"--as {as_} is for a .gguf file; leave it out, or give TO such a name")
     with announced_if_slow(f"reading {path}"):
         model = format.read(path, **{"tokenizer": tokenizer} if tokenizer else {})
     with model.file:
@@ -101,8 +101,8 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
             if output_format is hugging_face or written != part:
                 part.mkdir()
             with announced_if_slow(f"writing {output}"):
-                how = {"kind": kind} if kind else {}
-                weights, notes = output_format.write(written, model, **how)
+                how = [as_] if as_ else []
+                weights, notes = output_format.write(written, model, *how)
             read_back(written, output_format, model._replace(weights=weights), path)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     print(*notes, f"written     {output}, {scaled(size, 'B')}\n"
@@ -136,16 +136,21 @@ def recognize(source: pathlib.Path) -> tuple[pathlib.Path, ModuleType]:
     format = None
     if source.is_file():        # not a device, which may have no end
         with open(source, "rb") as file:
-            format = ENDINGS.get(source.suffix.lower()) or FIRST_BYTES.get(file.read(4))
-    if format is None:
+            format = ENDINGS.get(_ending(source)) or FIRST_BYTES.get(file.read(4))
+    if not format:
         raise FormatError(f"{source} is of an unknown format; give a folder of Hugging Face, or a "
                           f"file that ends in {', '.join(ENDINGS)}")
     return source, format
 
 
+def _ending(path):
+    """Return how the name of a file ends, such as ".gguf", which may be the whole name."""
+    return (path.suffix or path.name).lower()
+
+
 def destination(format: ModuleType, target: pathlib.Path) -> tuple[pathlib.Path, ModuleType]:
     """Return the file or folder to write for a model of a format, and the module to write it."""
-    ending = target.suffix.lower()
+    ending = _ending(target)
     if ending in WRITTEN:
         return target, WRITTEN[ending]
     if ending in (*ENDINGS, ".bin", ".onnx"):
@@ -159,7 +164,7 @@ def destination(format: ModuleType, target: pathlib.Path) -> tuple[pathlib.Path,
 def check_free(target: pathlib.Path) -> None:
     """Refuse to write over a file or into a folder that holds something other than the unfinished
     output of a conversion."""
-    fillable = target.is_dir() and target.suffix.lower() not in ENDINGS and all(
+    fillable = target.is_dir() and _ending(target) not in ENDINGS and all(
         path.match(PART.format("*")) for path in target.iterdir())
     if os.path.lexists(target) and not fillable:
         raise FormatError(f"{target} is there already, and nothing is written over it; give "
@@ -170,8 +175,7 @@ def check_free(target: pathlib.Path) -> None:
 def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a path at which to write a file or a folder.  It is renamed to `target`, on the same
     disk, if there is no error; otherwise nothing is left."""
-    there = target if target.is_dir() else next(
-        folder for folder in target.absolute().parents if folder.exists())
+    there = next(folder for folder in (target, *target.absolute().parents) if folder.exists())
     scratch = there / PART.format(os.getpid())
     part = scratch / "whole"
     for left in there.glob(PART.format("*")):
@@ -181,7 +185,7 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         yield part
         check_free(target)              # something may have come meanwhile
         if target.is_dir():             # it stays: it may be the current folder, a link or a disk
-            for path in sorted(part.iterdir()):
+            for path in part.iterdir():
                 rename(path, target / path.name)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -231,8 +235,7 @@ def next_command(path: pathlib.Path, format: ModuleType, model: ModelFile) -> st
     if format is to_gguf:
         return f"llama-cli -m {quoted([str(path)])} -no-cnv -p {quoted([START])}"
     if format is safetensors:
-        folder = path.with_name(f"out_{path.stem}")
-        return command_line("model.convert", path, folder)
+        return command_line("model.convert", path, path.with_name(f"out_{path.stem}"))
     if path.name == BEST:
         return command_line("model.sample", "--out_dir", path.parent)
     if format is checkpoint:
@@ -242,7 +245,7 @@ def next_command(path: pathlib.Path, format: ModuleType, model: ModelFile) -> st
     code = ("from transformers import pipeline; print(pipeline('text-generation', "
             f"{str(path)!r})({start!r}, do_sample=False, max_new_tokens=50))")
     # Windows' shell knows double quotes only.
-    special = any(mark in code for mark in ('"', "$", "`", "!", r"\\"))
+    special = re.search(r'["$`!]|\\\\', code)
     python, *_ = started_as()
     return f"{quoted([python])} -c " + (quoted([code]) if special else f'"{code}"')
 

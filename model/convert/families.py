@@ -158,8 +158,9 @@ def configuration(path: object, found: Mapping[str, object], family: Family, **k
     said = {key: value for key, value in found.items()
             if value is not None or family.fixed.get(key)}
     stated = family.defaults | said
-    if missing := [key for key in family.keys.values() if key not in stated]:
-        raise FormatError(f"{path} lacks {missing[0]}")
+    for key in family.keys.values():
+        if key not in stated:
+            raise FormatError(f"{path} lacks {key}; fetch the whole model again")
     options = {option: stated[key] for option, key in family.keys.items()}
     if key := family.keys.get("activation"):
         ours = [option for option, name in family.activations.items() if name == stated[key]]
@@ -181,7 +182,8 @@ def configuration(path: object, found: Mapping[str, object], family: Family, **k
 def refuse(path: object, key: str, value: object, *possible: object) -> NoReturn:
     """Refuse a setting, and name the values that our models can have."""
     raise FormatError(f"{path} has {shown(key)} = {shown(value)}, and only "
-                      f"{any_of([*map(shown, possible)])} can be computed here")
+                      f"{any_of([*map(shown, possible)])} can be computed here; "
+                      "take another model")
 
 
 def as_noted(note: object, config: TransformerConfig, weights: Lazy, family: Family,

@@ -132,7 +132,7 @@ def _opened(library, path):
         raise FormatError("it is empty; fetch it again")
     file = Reader(path)
     if sum(each.n_bytes for each in file.tensors) > size:
-        raise FormatError("its tensors share their bytes, so it is damaged")
+        raise FormatError("its tensors share their bytes, so it is damaged; fetch it again")
     return file
 
 
@@ -158,14 +158,14 @@ def configuration(metadata: Mapping[str, object], tensors: Mapping[str, Stored]
     """Return the configuration and its class.  Refuse what they cannot express."""
     architecture = metadata.get("general.architecture")
     family = FAMILIES.get(architecture)
-    if family is None:
+    if not family:
         families.refuse("it", "general.architecture", architecture, *FAMILIES)
     if TABLE not in tensors:
-        raise FormatError(f"it lacks the tensor {TABLE}")
+        raise FormatError(f"it lacks the tensor {TABLE}; fetch it again")
     if "rope_freqs.weight" in tensors:
         raise FormatError("it has rope_freqs.weight, by which Llama 3.1 and later models scale the "
                           "rotary angles (rope_scaling of the type llama3), and only a model "
-                          "without it can be computed here")
+                          "without it can be computed here; take another model")
     prefix = f"{architecture}."
     stated = {key.removeprefix(prefix): value for key, value in metadata.items()
               if key.startswith(prefix)}

@@ -80,7 +80,7 @@ def configuration(path: object, said: dict[str, object]
     class, or that asks for what our models do not compute."""
     name = said.get("model_type")
     family = families.FAMILIES.get(str(name))
-    if family is None:
+    if not family:
         families.refuse(path, "model_type", name, *families.FAMILIES)
     classes = said.get("architectures")
     if classes and family.name not in str(classes).lower():
@@ -102,11 +102,11 @@ def configuration(path: object, said: dict[str, object]
 
 def _json(path, text=None):
     """Return the JSON object in a file, or in its text."""
-    text = text_of(path) if text is None else text
+    text = text or text_of(path)
     with explain(f"{path} is no JSON", errors=(ValueError, RecursionError)):
         found = json.loads(text)
     if not isinstance(found, dict):
-        raise FormatError(f"{path} is no JSON object")
+        raise FormatError(f"{path} is no JSON object; fetch it again")
     return found
 
 
@@ -118,7 +118,8 @@ def _tensors(folder, family):
         where = _json(index).get("weight_map")
         if not isinstance(where, dict) or any(pathlib.Path(str(file)).name != file
                                               for file in where.values()):
-            raise FormatError(f"{index} has no weight_map from names to files beside it")
+            raise FormatError(f"{index} has no weight_map from names to files beside it; "
+                              "fetch it again")
         files = sorted(set(where.values()))
         if WEIGHTS not in files and (folder / WEIGHTS).exists():
             raise FormatError(f"{folder} has {WEIGHTS} and a file {INDEX} that names other files; "
@@ -137,7 +138,7 @@ def _tensors(folder, family):
     for file in files:
         tensors, _ = safetensors.open_tensors(folder / file, BUFFERS)
         if twice := found.keys() & tensors.keys():
-            raise FormatError(f"{folder} has {some(twice)} in two files")
+            raise FormatError(f"{folder} has {some(twice)} in two files; remove one of them")
         found |= tensors
     prefix, _, table = family.names["token_embedding"].partition(".")
     prefix += "."
@@ -161,7 +162,8 @@ def _tokenizer(path, said, config, keys):
     end = end_of(said_end, config.vocab_size)
     if end != said_end:
         notes = [f"the id {shown(said_end)}, which should end a text, is no token; none does"]
-    with explain(f"{path} is not a tokenizer of this model", errors=(TypeError, ValueError)):
+    with explain(f"{path} is not a tokenizer of this model", "give its tokenizer.json by "
+                 "--tokenizer", (TypeError, ValueError)):
         if vocabulary:
             return CharTokenizer.of(vocabulary, config.vocab_size), []
         if template := _chat_template(path.parent):
@@ -173,10 +175,12 @@ def _tokenizer(path, said, config, keys):
 
 def _chat_template(folder):
     """Return how a folder's model is asked, from the two places where it may stand."""
-    if (folder / "chat_template.jinja").is_file():
-        return text_of(folder / "chat_template.jinja")
-    if (folder / "tokenizer_config.json").is_file():
-        template = _json(folder / "tokenizer_config.json").get("chat_template")
+    alone = folder / "chat_template.jinja"
+    beside = folder / "tokenizer_config.json"
+    if alone.is_file():
+        return text_of(alone)
+    if beside.is_file():
+        template = _json(beside).get("chat_template")
         return template if isinstance(template, str) else None
 
 

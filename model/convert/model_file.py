@@ -18,6 +18,8 @@ from model.command import install_command
 from model.transformer import Transformer, TransformerConfig
 
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter
+AGAIN = "the file may be cut or damaged: fetch it again, or save it anew"
+OWN = "give the weights of a model with its own configuration"
 
 
 class FormatError(ValueError):
@@ -69,14 +71,17 @@ class Held(NamedTuple):
 @contextlib.contextmanager
 def explain(what: str, remedy: str = "", errors: type | tuple[type, ...] = ValueError
             ) -> Iterator[None]:
-    """Turn an error into a FormatError of one line: `what`, the error, and the remedy."""
+    """Turn an error into a FormatError of one line: `what`, the error, and the remedy.  Without a
+    remedy, a FormatError says itself what to do, and any other error gets AGAIN."""
     try:
         yield
     except (MissingLibrary, MemoryError):       # the file may be sound
         raise
     except errors as error:
-        reason = error if isinstance(error, FormatError) else (     # ours are short
-            shown(error) or type(error).__name__)
+        reason = error
+        if not isinstance(error, FormatError):      # ours are short
+            reason = shown(error) or type(error).__name__
+            remedy = remedy or AGAIN
         raise FormatError(f"{what}: {reason}" + (remedy and f"; {remedy}")) from error
 
 
@@ -84,10 +89,12 @@ def text_of(path: AnyPath) -> str:
     """Return the text of a file such as config.json.  Refuse what is not a file, or too large, or
     not in UTF-8."""
     path = pathlib.Path(path)
-    if path.exists() and not path.is_file():        # a device such as /dev/zero has no end
+    size = path.stat().st_size
+    if not path.is_file():      # a device such as /dev/zero has no end
         raise FormatError(f"{path} is a folder or a device; give a file")
-    if path.stat().st_size > MOST_TEXT:
-        raise FormatError(f"{path} has more than {MOST_TEXT:,} bytes, the most that is read")
+    if size > MOST_TEXT:
+        raise FormatError(f"{path} has more than {MOST_TEXT:,} bytes, the most that is read; "
+                          "give a smaller one")
     with explain(f"{path} is not a text in UTF-8"):
         return path.read_text(encoding="utf-8-sig")  # Windows may put a byte order mark first
 
@@ -110,13 +117,14 @@ def check_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, St
                 prefix = shown(name.removesuffix(one))
                 raise FormatError(f"{lacking}; its names begin with {prefix}., as of a model in "
                                   "another one; save the inner model")
-        raise FormatError(lacking + (f"; it has {shown(min(others))} instead" if others else ""))
+        raise FormatError(lacking + (f"; it has {shown(min(others))} instead; {OWN}" if others
+                                     else "; fetch the whole model again"))
     if others:
-        raise FormatError(f"it has {some(others)}, for which its configuration has no place")
+        raise FormatError(f"it has {some(others)}, for which its configuration has no place; {OWN}")
     for name, shape in expected.items():
         if found[name].shape != shape:
             raise FormatError(f"it has {name} of the shape {shown([*found[name].shape])}, and its "
-                              f"configuration asks for {list(shape)}")
+                              f"configuration asks for {list(shape)}; {OWN}")
 
 
 def read_numbers(path: AnyPath, dtype: str, count: int, start: int) -> np.ndarray:

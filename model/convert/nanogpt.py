@@ -74,12 +74,11 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     notes = []
     if type(iterations := content.get("iter_num")) is int:
         notes.append(f"written after {number_of(iterations, 'iteration')}")
-    if tokenizer is None:
-        place = _meta_pkl(path, content)
-        tokens = _characters(place, config.vocab_size)
-    else:
-        place = tokenizer
+    place = tokenizer or _meta_pkl(path, content)
+    if tokenizer:
         tokens = _tokens(path, place, config.vocab_size)
+    else:
+        tokens = _characters(place, config.vocab_size)
     notes.append(f"its {tokens.unit}s are those of {place}")
     return ModelFile("nanoGPT checkpoint", config, weights, tokens, notes)
 
@@ -134,7 +133,7 @@ def _meta_pkl(path, content):
     for folder in folders:
         if (folder / "meta.pkl").is_file():
             return folder / "meta.pkl"
-    raise FormatError("a checkpoint of nanoGPT does not hold its tokenizer: put its meta.pkl"
+    raise FormatError("a checkpoint of nanoGPT does not hold its tokenizer; put its meta.pkl"
                       f"{where} beside {path} if the model knows characters, or give the "
                       "tokenizer.json by --tokenizer if it knows tokens, such as those of GPT-2")
 

@@ -45,7 +45,7 @@ def open_tensors(path: AnyPath, ignored: tuple[str, ...] = ()
             continue
         if entry["dtype"] not in DTYPES:
             raise FormatError(f"{path} has {shown(name)} of {entry['dtype']}, and only "
-                              f"{', '.join(DTYPES)} can be read")
+                              f"{', '.join(DTYPES)} can be read; save them in one of these")
         shape = tuple(entry["shape"])
         start = 8 + length + entry["data_offsets"][0]
         stored[name] = Stored(shape, partial(_numbers, path, entry["dtype"], shape, start))
@@ -65,7 +65,7 @@ def _unique(pairs):
     found = {}
     for name, value in pairs:
         if name in found:
-            raise FormatError(f"the name {shown(name)} is twice in its header")
+            raise FormatError(f"the name {shown(name)} is twice in its header; fetch it again")
         found[name] = value
     return found
 

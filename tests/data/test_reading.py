@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from data import TextError, cache_folder, read_text, read_texts, reading
-from tests.kit import memory, refusal
+from tests.kit import at_home, memory, refusal
 
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    at_home(monkeypatch, tmp_path)
 
 
 def test_lantern_is_built_in_and_unchanged():

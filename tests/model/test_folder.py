@@ -6,7 +6,7 @@ import pytest
 
 from model.folder import Folder, Log, problems_of_folder, read_log, settings_of
 from model.settings import Settings
-from tests.kit import open_elsewhere, refusal, written
+from tests.kit import at_home, open_elsewhere, refusal, written
 
 
 def test_problems_of_folder_names_what_cannot_be_written_unless_nothing_is(tmp_path, monkeypatch):
@@ -122,8 +122,7 @@ def test_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
 def test_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_path, text, more):
     command = "python train.py --init_from resume --out_dir 'my run'"
     assert Folder("my run").resume_command(["lantern", text]) == command + more
-    for name in ("HOME", "USERPROFILE"):
-        monkeypatch.setenv(name, str(tmp_path))
+    at_home(monkeypatch, tmp_path)
     home = Folder("~/out")
     assert home.path == tmp_path / "out"
     assert home.kept() == "nothing had been saved yet"

@@ -6,7 +6,7 @@ import pytest
 
 from data import KNOWN_TEXTS, TextError
 from data.sources.folders import expand, listed
-from tests.kit import refusal
+from tests.kit import at_home, refusal
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +55,7 @@ def test_words_and_patterns_are_taken_in_order_as_a_shell_would(words, taken):
 
 
 def test_a_pattern_may_be_of_an_absolute_path_or_in_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    at_home(monkeypatch, tmp_path)
     assert len(found("~/plays")) == 3
     assert len(found("~/plays/*.txt")) == 1
     assert found(f"{tmp_path}/**/4.txt") == [(tmp_path / "plays/old/4.txt").as_posix()]

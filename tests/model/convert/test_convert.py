@@ -17,7 +17,7 @@ from model.convert import checkpoint, hugging_face, safetensors
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
-from tests.kit import memory, refused, stored
+from tests.kit import at_home, memory, refused, stored
 from tests.token_files import byte_level
 
 NANOGPT = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt" / "ckpt.pt"
@@ -58,16 +58,17 @@ def test_convert_refuses_weights_that_do_not_fit_into_memory(here, capsys, monke
 
 
 @pytest.mark.needs("convert")
-def test_a_checkpoint_goes_round_by_each_kind_of_file_to_the_bit(here, capsys):
+def test_a_checkpoint_goes_round_by_each_kind_of_file_to_the_bit(here, monkeypatch):
+    at_home(monkeypatch, here)
     (here / "hf").mkdir()       # an empty folder may be filled
-    for words in ("out hf", "hf a", "out/ckpt.npz a.safetensors", "a.safetensors b", "hf c/d.npz",
-                  "hf hf.safetensors"):
+    for words in ("out hf", "hf a", "~/out/ckpt.npz ~/a.safetensors", "a.safetensors b",
+                  "hf c/d.npz", "hf .safetensors"):
         main(words.split())
     assert weights("out/ckpt.npz") == weights("a/ckpt.npz") == weights("b/ckpt.npz") == weights(
         "c/d.npz")
-    assert safetensors.read("hf.safetensors").config == CONFIG
+    assert safetensors.read(".safetensors").config == CONFIG
     assert {path.name for path in here.iterdir()} == {
-        "out", "hf", "a", "b", "c", "a.safetensors", "hf.safetensors"}
+        "out", "hf", "a", "b", "c", "a.safetensors", ".safetensors"}
 
 
 def test_it_says_what_it_read_what_it_wrote_and_what_to_do_next(here, capsys):

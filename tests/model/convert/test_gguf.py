@@ -299,7 +299,7 @@ def test_a_file_that_is_cut_is_refused_with_the_key_before_the_cut(size, after, 
     path = written(tmp_path / "model.gguf", *llama())
     path.write_bytes(path.read_bytes()[:size])
     said = refusal(FormatError, read, path)
-    assert re.search(after, said) and said.endswith("fetch it again")
+    assert after in said and said.endswith("fetch it again")
 
 
 def transformers_model(path, kind, config, **more):

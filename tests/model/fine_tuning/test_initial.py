@@ -10,7 +10,7 @@ from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfi
 from model.checkpoint import path_of
 from model.fine_tuning.initial import (describe_initial, load_initial, take_weights,
                                        with_characters_of)
-from tests.kit import refusal, written
+from tests.kit import at_home, refusal, written
 
 
 SMALL = TransformerConfig(5, block_size=6, n_layer=1, n_head=2, n_embd=8)
@@ -21,8 +21,7 @@ def small(seed, **changed):
 
 
 def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    at_home(monkeypatch, tmp_path)
     path = tmp_path / "out" / "ckpt.npz"
     model = small(1)
     save_checkpoint(path, model, CharTokenizer("abcde"), {"text": "x"},
