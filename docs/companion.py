@@ -73,7 +73,7 @@ def numbers():
     norms, heads, softmaxes, bends = (recorded(one, name) for name in (
         "norm", "heads", "softmax", "relu_squared"))
     loss = one.loss_on(model, ids, starts)
-    loss.backward()
+    one.backward(loss)
     x, normed = norms[0]
     _, query = heads[0]
     _, weights = softmaxes[0]
@@ -81,21 +81,26 @@ def numbers():
     hidden, bent = bends[0]
     expected = expected.data[0]
     right = np.eye(6)[ids[1:]]
-    a = one.Tensor([2, 3])
-    (a * a + a).backward()
+    used = one.Tensor([2, 3])
+    y = used * used + used
+    one.backward(y)
+    row = one.Tensor([[2, 3]])
+    column = one.Tensor([[5], [7]])
+    product = row @ column
+    one.backward(product)
     w = model["letters"]
-    row = ids[0]
-    before = w.data[row].copy()
-    gradient = w.grad[row].copy()
+    before = w.data[ids[0]].copy()
+    gradient = w.grad[ids[0]].copy()
     one.adamw(model["weights"], 1, RATE)
-    moved = w.data[row].copy()
+    moved = w.data[ids[0]].copy()
     losses = [loss.data]
     for step in range(2, STEPS + 1):
         loss = one.loss_on(model, ids, starts)
-        loss.backward()
+        one.backward(loss)
         one.adamw(model["weights"], step, RATE / 3)
         losses.append(loss.data)
     after = one.softmax(one.transformer(model, ids[None, :-1])).data[0]
+    pairs = np.array([[1, 2, 3], [4, 5, 6]])
     softmaxed = one.softmax(one.Tensor([2, 1, 0, -np.inf])).data
     shapes = {name: w.data.size for name, w in model["blocks"][0].items()}
     shapes |= {"letters": model["letters"].data.size, "places": model["places"].data.size}
@@ -107,11 +112,20 @@ def numbers():
                                       for module in (load(), one)]),
                             ["one.py", "this page"], SHOWN)],
         "The text": [Table("The number of each word", ids[None], ["number"], WORDS)],
-        "A Tensor": [Table("y = a * a + a, and its gradient 2 a + 1",
-                           np.stack([a.data, a.data ** 2 + a.data, a.grad]),
-                           ["a", "y", "a.grad"], ["", ""])],
-        "The order": [Table("Tensors that the loss of the six words was made from",
-                            np.array([[counted]]), ["in the list"], [""])],
+        "Two moves of arrays": [Table("total of two rows, (2, 3) -> (2, 1)",
+                                      np.hstack([pairs, one.total(pairs)]), ["", ""],
+                                      ["", "", "", "total"]),
+                                Table("turn of the same rows, (2, 3) -> (3, 2)", one.turn(pairs),
+                                      ["", "", ""], ["", ""])],
+        "A Tensor": [Table("y = a @ b, of a row and a column: the gradient of each is the other",
+                           np.hstack([row.data.T, column.data, row.grad.T, column.grad]),
+                           ["", ""], ["a", "b", "a.grad", "b.grad"]),
+                     Table("and their product", product.data, ["y"], [""])],
+        "The way back": [Table("y = a * a + a, and its gradient 2 a + 1",
+                               np.stack([used.data, y.data, used.grad]),
+                               ["a", "y", "a.grad"], ["", ""]),
+                         Table("Tensors that the loss of the six words was made from",
+                               np.array([[counted]]), ["in the list"], [""])],
         "Embeddings": [Table("The rows of the five words that are read, each with its place's row "
                              "added", x[0], read, channels(4))],
         "The norm": [Table("The same rows, normalised: their mean square is 1", normed.data[0],
@@ -138,6 +152,10 @@ def numbers():
         "AdamW": [Table(f"The row of “{WORDS[0]}” in the first step, at a rate of {RATE}",
                         np.stack([before, gradient, moved]), ["before", "gradient", "after"],
                         channels(4))],
+        "What is read, and what came": [Table("The numbers of the words, at each place",
+                                              np.stack([ids[:-1], ids[1:]]),
+                                              ["read", "came next"],
+                                              [f"place {i}" for i in range(5)])],
         "Training": [Table("The loss on the six words after so many steps",
                            np.array([[losses[0], losses[9], losses[29], losses[-1]]]), ["loss"],
                            ["0", "9", "29", str(STEPS - 1)]),
@@ -159,21 +177,26 @@ PARTS = [
          "This page reads six words in place of a million letters. The rest is the same. "
          "`encode` is all that there is to a tokenizer of letters.",
          [("data/reading.py", "read_text"), ("data/tokenizer.py", "CharTokenizer")]),
+    Part("# Two moves", "Two moves of arrays",
+         "The last two axes change places, or the last one is summed. Axes before these are left "
+         "as they are: `...` stands for them.",
+         [("minigrad/ops.py", "swapaxes"), ("minigrad/ops.py", "sum")]),
     Part("# A Tensor", "A Tensor",
-         "This class and `in_order` are all of reverse mode. `a` is used three times in `a * a "
-         "+ a`. Each use sends a gradient back, and `backward` adds them. The `while` loop "
-         "undoes broadcasting: what NumPy repeated along an axis gets the sum over that axis.",
+         "Each operation makes a new Tensor, and writes down how to go back through it. For `y = "
+         "a @ b`, an entry of `y` is a row of `a` times a column of `b`: so an entry of `a` moves "
+         "`y` as much as the entry of `b` that it meets is large, and the other way round.",
          [("minigrad/core.py", "Tensor"), ("minigrad/core.py", "op"),
-          ("minigrad/ops.py", "multiply")]),
-    Part("# Sources stand", "The order",
-         "A gradient may be passed on when all of it has arrived. That is why the list is "
-         "needed: in it, no Tensor stands before its sources. The house has a heap in place of "
-         "the list, and needs no recursion.",
+          ("minigrad/ops.py", "multiply"), ("minigrad/ops.py", "matmul")]),
+    Part("# The way back", "The way back",
+         "`a` is used three times in `a * a + a`. Each use sends a gradient back, and `backward` "
+         "adds them. The `while` loop undoes broadcasting: what NumPy repeated along an axis gets "
+         "the sum over that axis. The house has a heap in place of the list, and needs no "
+         "recursion.",
          [("minigrad/core.py", "_run_backward")]),
     Part("# An embedding", "Embeddings",
-         "To look up row 3 is the same as to multiply by a vector of zeros with a 1 in place "
+         "To look up row 3 is the same as to multiply by a vector of zeros with a 1 at index "
          "3. The look-up is just faster. `np.add.at` adds twice where an id stands twice; "
-         "`dx[ids] = g` would not, and no test that uses each id once would notice.",
+         "`rows[ids] = g` would not, and no test that uses each id once would notice.",
          [("model/layers.py", "Embedding"), ("minigrad/formulas.py", "add_rows")]),
     Part("# A norm", "The norm",
          "The derivative takes from `g` what points along `y`: to make a row longer or shorter "
@@ -188,12 +211,12 @@ PARTS = [
          "A model that knows nothing expects each of 62 letters alike, and its loss is log 62 "
          "= 4.13. A step raises the score of what came and lowers all others, in proportion to "
          "what was expected.",
-         [("minigrad/formulas.py", "cross_entropy"), ("model/transformer.py", "loss_of")]),
-    Part("# Heads look", "Heads",
+         [("minigrad/formulas.py", "cross_entropy")]),
+    Part("# Attention lets", "Heads",
          "No number changes here, only where it stands: (B, T, C) becomes (B, H, T, D). What "
          "moves numbers to other places has the move back as its derivative.",
          [("minigrad/ops.py", "self_attention")]),
-    Part("# Attention lets", "Attention",
+    Part("# Now the heads", "Attention",
          "The paper writes softmax(Q Kᵀ / √D) V, and so does this. Each row below sums to 1. "
          "Above the diagonal stand zeros: no word sees those after it. The house has three "
          "projections in one matrix, and a kernel that never stores the weights.",
@@ -214,21 +237,25 @@ PARTS = [
          "here, so that you can see differences.",
          [("model/layers.py", "normal")]),
     Part("# AdamW", "AdamW",
-         "In the first step, the mean divided by the size is +1 or -1: but for the decay, each "
+         "In the first step, the mean divided by the rms is +1 or -1: but for the decay, each "
          "weight moves by the rate, against its gradient. Later, weights whose gradients keep "
          "their sign move most. The rate of this page is large, so that it learns its six words "
          f"in {STEPS} steps.",
          [("minigrad/formulas.py", "adamw"), ("minigrad/optim.py", "AdamW")]),
+    Part("# How wrong", "What is read, and what came",
+         "A text of T letters is T exercises at once: after each letter, the next one is to be "
+         "guessed. Attention sees no later letter, so none can copy its answer.",
+         [("model/transformer.py", "loss_of"), ("model/scoring.py", "evaluate")]),
     Part("# To train", "Training",
          "Four lines: the loss, backward, the rate, the step. The rest chooses texts and "
          "prints. Six words are soon known by heart; a million letters are not, and what helps "
          "is to learn their rules.",
-         [("train.py", "steps"), ("data/batches.py", "random_batch"),
-          ("model/scoring.py", "evaluate")]),
+         [("train.py", "steps"), ("data/batches.py", "random_batch")]),
     Part("# To write", "Writing",
          "Training made the right next word likely, and that is all that writing needs. It "
-         "reads the whole window again for each letter; the house keeps keys and values, and "
-         "writes hundreds of times as fast.",
+         "reads the whole window again for each letter. The house keeps keys and values: with "
+         "the same shapes, each on one thread and in turns, it wrote 50 letters in a tenth of "
+         "the time.",
          [("model/generation.py", "generate"), ("model/kv_cache/decoder.py", "Decoder")]),
     Part("# The last tenth", "All of it",
          "The counted trigram, which knows which letter usually follows each two, has a loss "
@@ -268,9 +295,10 @@ th, td { text-align: right; padding: .1rem .5rem; white-space: nowrap; }
 """
 LEDE = (
     "A transformer in 250 lines, line by line, with the numbers of one real step.  At the "
-    "left stands <a href='one.py'>one.py</a>, which learns to write from plays in three "
-    "minutes.  At the right the same code runs on six words, “{words}”, with four channels, "
-    "so that every number fits on this page.")
+    "left stands <a href='one.py'>one.py</a>, which learns to write from plays in about three "
+    "minutes; <a href='recipe.md#beside-one-file'>the recipe</a> says what it reaches.  At the "
+    "right the same code runs on six words, “{words}”, with four channels, so that every "
+    "number fits on this page.")
 
 
 def paragraphs():

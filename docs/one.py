@@ -1,7 +1,7 @@
 """A transformer that learns to write, whole, in plain NumPy: python docs/one.py
 
-Read it from top to bottom; each part says what it is for.  In some three minutes on two
-cores it reads twelve plays, learns to guess their next letter, and writes a scene.
+It reads twelve plays, learns to guess their next letter, and writes a scene, in about 3
+minutes.  While other programs run, OPENBLAS_NUM_THREADS=1 can make it many times as fast.
 """
 from pathlib import Path
 
@@ -12,16 +12,16 @@ T = 64              # letters of each
 C = 128             # channels: the numbers by which the model describes a letter
 H = 4               # heads of attention,
 D = C // H          # with so many channels each
-LAYERS = 4
-STEPS = 1300
+LAYERS = 4          # blocks, each of which improves what the model knows of a letter
+STEPS = 1300        # of training
 RATE = 0.003        # about how far a weight moves in a step, at its highest
 DECAY = 0.1         # what pulls weights back to 0
 BETA1 = 0.9         # how much of the gradients' mean AdamW keeps in a step
 BETA2 = 0.99        # the same, for the mean of their squares
-FLOAT = np.float32
+FLOAT = np.float32  # numbers of 32 bits
 
-# The text.  A model reads numbers, so each letter gets one: its place in the alphabet.
-PLAYS = Path(__file__).parents[1] / "data" / "lantern_plays.txt"
+# The text.  A model reads numbers, so each letter gets one: its index in the alphabet.
+PLAYS = Path(__file__).parent / "../data/lantern_plays.txt"
 TEXT = PLAYS.read_text("utf-8")
 ALPHABET = sorted(set(TEXT))
 V = len(ALPHABET)
@@ -29,30 +29,25 @@ V = len(ALPHABET)
 def encode(text):
     return np.array([ALPHABET.index(letter) for letter in text])
 
-# A Tensor is an array that remembers its sources, each with a vector-Jacobian product, a
-# vjp: it turns g, d(loss)/d(this), into d(loss)/d(source).  `backward` goes from a loss
-# back through all its sources.  A Tensor's gradient is the sum of what arrives there.
+# Two moves of arrays that come again and again.
+def turn(a):
+    return a.swapaxes(-1, -2)                   # (..., n, m) -> (..., m, n)
+
+def total(a):
+    return a.sum(axis=-1, keepdims=True)        # (..., n) -> (..., 1)
+
+# A Tensor is an array that remembers its sources: the Tensors it was made from.  Each has
+# a function with it, its vjp (vector-Jacobian product).  From g, d(loss)/d(this), the vjp
+# makes d(loss)/d(source).
 class Tensor:
     grad = 0
-    m = 0           # of a weight: the mean of its last gradients,
-    v = 0           # and of their squares
 
     def __init__(self, data, *sources):
         self.data = np.asarray(data, FLOAT)
-        self.sources = sources
-
-    def backward(self):
-        self.grad = np.ones_like(self.data)
-        for tensor in reversed(in_order(self, [])):
-            for source, vjp in tensor.sources:
-                dx = vjp(tensor.grad)
-                while dx.ndim > source.data.ndim:   # NumPy repeated it: add up
-                    dx = dx.sum(axis=0)
-                source.grad = source.grad + dx
+        self.sources = sources          # pairs: a Tensor, and its vjp
 
     def __add__(self, other):
-        value = self.data + other.data
-        return Tensor(value,
+        return Tensor(self.data + other.data,
                       (self, lambda g: g),
                       (other, lambda g: g))
 
@@ -66,17 +61,16 @@ class Tensor:
     def __matmul__(self, other):
         a = self.data
         b = other.data
-        return Tensor(a @ b,
-                      (self, lambda g: g @ turn(b)),
-                      (other, lambda g: turn(a) @ g))
+        return Tensor(a @ b,                            # a[i, j] b[j, k], summed over j
+                      (self, lambda g: g @ turn(b)),    # g[i, k] b[j, k], over k
+                      (other, lambda g: turn(a) @ g))   # a[i, j] g[i, k], over i
 
     def transpose(self):
         return Tensor(turn(self.data), (self, turn))
 
-def turn(a):
-    return a.swapaxes(-1, -2)
-
-# Sources stand before what is made from them: from the end, each gradient is complete.
+# The way back, from the loss to all that it was made from.  A Tensor's gradient is the
+# sum of what arrives from each use of it.  It is passed on when all has arrived: so a
+# list names sources before what is made from them, and we read it from its end.
 def in_order(tensor, done):
     for source, _ in tensor.sources:
         if source not in done:
@@ -84,55 +78,61 @@ def in_order(tensor, done):
     done.append(tensor)
     return done
 
+def backward(loss):
+    loss.grad = np.ones_like(loss.data)
+    for tensor in reversed(in_order(loss, [])):
+        for source, vjp in tensor.sources:
+            arrives = vjp(tensor.grad)
+            while arrives.ndim > source.data.ndim:  # each index of this axis used the
+                arrives = arrives.sum(axis=0)       # same source: add up
+            source.grad = source.grad + arrives
+
 # An embedding looks up a row of numbers for each letter.  Its vjp puts the gradients back
 # into these rows.  A row that was read twice gets both.
 def embedding(ids, table):
-    def dtable(g):
-        dx = np.zeros_like(table.data)
-        np.add.at(dx, ids, g)
-        return dx
-    return Tensor(table.data[ids], (table, dtable))
+    def vjp(g):
+        rows = np.zeros_like(table.data)
+        np.add.at(rows, ids, g)
+        return rows
+    return Tensor(table.data[ids], (table, vjp))
 
-# A norm brings the channels of every letter to the same size, whatever was added to them.
+# A norm brings the channels of every letter to the same size, whatever was added to them:
+# it divides them by the root of their mean square, the rms.
 def norm(x):
-    mean_square = total(x.data ** 2) / C
-    size = np.sqrt(mean_square + 1e-5)
-    y = x.data / size
-    def dx(g):
-        return (g - y * total(g * y) / C) / size
-    return Tensor(y, (x, dx))
-
-def total(a):
-    return a.sum(axis=-1, keepdims=True)
+    rms = np.sqrt(total(x.data ** 2) / C + 1e-5)            # (B, T, 1)
+    y = x.data / rms
+    def vjp(g):     # d(rms)/dx[j] = y[j] / C, so dy[i]/dx[j] = -y[i] y[j] / C / rms,
+        return (g - y * total(g * y) / C) / rms     # and 1 / rms more for i = j
+    return Tensor(y, (x, vjp))
 
 # Softmax makes probabilities of scores: positive numbers, whose sum is 1.  To take off
-# the largest score changes nothing, and e^x cannot overflow.
-def softmax(x):
-    highest = x.data.max(axis=-1, keepdims=True)
-    y = np.exp(x.data - highest)
-    y = y / total(y)
-    def dx(g):
-        return y * (g - total(g * y))
-    return Tensor(y, (x, dx))
+# the largest score changes nothing, and e^score cannot overflow.
+def softmax(scores):
+    highest = scores.data.max(axis=-1, keepdims=True)
+    p = np.exp(scores.data - highest)
+    p = p / total(p)
+    def vjp(g):     # all are divided by the total, so dp[i]/d(score[j]) = -p[i] p[j],
+        return p * (g - total(g * p))               # and p[j] more for i = j
+    return Tensor(p, (scores, vjp))
 
-# The loss is the surprise at the letters that came, -log of their probabilities.  Its
+# The loss is the surprise at the letter that came, -log of its probability.  Its
 # derivative could not be simpler: what was expected minus what came.
 def cross_entropy(scores, targets):
     expected = softmax(scores).data
-    came = np.eye(V, dtype=FLOAT)[targets]                  # (B, T, V), 1 at the letter
-    p = total(expected * came)
-    def dscores(g):
+    came = np.eye(V, dtype=FLOAT)[targets]      # (B, T, V), 1 at the letter
+    surprise = -np.log(total(expected * came))  # = log(sum of all e^score) - its score;
+    def vjp(g):                                 # derivatives: `expected`, and `came`
         return g * (expected - came) / targets.size
-    return Tensor(-np.log(p).mean(), (scores, dscores))
+    return Tensor(surprise.mean(), (scores, vjp))
 
-# Heads look at the text side by side, each with its share of the channels.  To join them
-# undoes what it was to split them, so each is the vjp of the other.
+# Attention lets letters look back.  Each asks a query.  The better this fits a letter's
+# key, the larger a share of that letter's value it gets.  H heads do so side by side,
+# with D channels each.  To join them undoes what it was to split them, and is its vjp.
 def split(a):
-    return a.reshape(*a.shape[:2], H, D).swapaxes(1, 2)    # (B, T, C) -> (B, H, T, D)
+    return a.reshape(len(a), -1, H, D).swapaxes(1, 2)       # (B, T, C) -> (B, H, T, D)
 
 def join(a):
-    a = a.swapaxes(1, 2)
-    return a.reshape(*a.shape[:2], C)                          # (B, H, T, D) -> (B, T, C)
+    return a.swapaxes(1, 2).reshape(len(a), -1, C)          # (B, H, T, D) -> (B, T, C)
 
 def heads(x):
     return Tensor(split(x.data), (x, join))
@@ -140,26 +140,24 @@ def heads(x):
 def joined(x):
     return Tensor(join(x.data), (x, split))
 
-# Attention lets letters look back.  Each asks a query.  Where that fits a letter's key,
-# the weight is large, and the letter's value is passed on.  The future, which is to be
-# guessed, is hidden: its scores are -inf, and e^-inf is 0.
-def attention(x, w):
-    query = heads(x @ w["query"])
-    key = heads(x @ w["key"])
-    value = heads(x @ w["value"])
-    length = x.data.shape[1]
-    future = np.triu(np.full((length, length), -np.inf), k=1)   # query t, key s > t
-    scores = query @ key.transpose() * Tensor(D ** -0.5)
-    weights = softmax(scores + Tensor(future))                  # (B, H, T, T)
-    return joined(weights @ value) @ w["out"]
+# Now the heads look.  The future, which is to be guessed, is hidden: its scores are -inf.
+def attention(x, block):
+    query = heads(x @ block["query"])
+    key = heads(x @ block["key"])
+    value = heads(x @ block["value"])
+    scale = Tensor(D ** -0.5)       # as a sum of D products is about √D times one of them
+    scores = query @ key.transpose() * scale                    # (B, H, T, T)
+    future = np.triu(np.full(scores.data.shape[-2:], -np.inf), k=1)  # where key > query
+    shares = softmax(scores + Tensor(future))                   # (B, H, T, T)
+    return joined(shares @ value) @ block["out"]
 
 # The MLP works on each letter alone, with what attention has brought to it.
-def mlp(x, w):
-    return relu_squared(x @ w["up"]) @ w["down"]
-
 def relu_squared(x):
-    positive = np.maximum(x.data, 0)
+    positive = np.maximum(x.data, 0)        # x or 0: d(positive²)/dx is 2 x or 0
     return Tensor(positive ** 2, (x, lambda g: g * 2 * positive))
+
+def mlp(x, block):
+    return relu_squared(x @ block["up"]) @ block["down"]
 
 # The transformer.  Letters and their places become channels.  Each block adds what its
 # attention and its MLP find.  The more the result is like a letter's row, the likelier
@@ -167,73 +165,76 @@ def relu_squared(x):
 def transformer(model, ids):
     places = np.arange(ids.shape[1])
     x = embedding(ids, model["letters"])
-    x = x + embedding(places, model["places"])
-    for w in model["blocks"]:
-        x = x + attention(norm(x), w)
-        x = x + mlp(norm(x), w)
+    x = x + embedding(places, model["places"])                  # (B, T, C)
+    for block in model["blocks"]:
+        x = x + attention(norm(x), block)
+        x = x + mlp(norm(x), block)
     return norm(x) @ model["letters"].transpose()               # (B, T, V)
 
-# Weights begin small and random, and smaller still where a result is added to x.
+# Weights begin small and random.  If they were equal, all heads would learn the same.
 def new_model(rng):
-    small = 0.02 * (2 * LAYERS) ** -0.5
     weights = []
-    def matrix(inputs, outputs, size=0.02):
-        weights.append(Tensor(rng.normal(0, size, (inputs, outputs))))
-        return weights[-1]
-    def block():
+    def matrix(inputs, outputs):
+        weight = Tensor(rng.normal(0, 0.02, (inputs, outputs)))
+        weight.m = 0        # for AdamW: the mean of its last gradients,
+        weight.v = 0        # and of their squares
+        weights.append(weight)
+        return weight
+    def new_block():
         return {
             "query": matrix(C, C),
             "key": matrix(C, C),
             "value": matrix(C, C),
-            "out": matrix(C, C, small),
+            "out": matrix(C, C),
             "up": matrix(C, 4 * C),
-            "down": matrix(4 * C, C, small),
+            "down": matrix(4 * C, C),
         }
     return {
         "letters": matrix(V, C),
         "places": matrix(T, C),
-        "blocks": [block() for layer in range(LAYERS)],
+        "blocks": [new_block() for _ in range(LAYERS)],
         "weights": weights,
     }
 
-# AdamW moves weights against the mean of their last gradients, divided by the size of
+# AdamW moves weights against the mean of their last gradients, divided by the rms of
 # these: so all move about as far, and noise, whose mean is small, moves them little.
-def adamw(weights, steps, rate):
-    for w in weights:
-        w.m = BETA1 * w.m + (1 - BETA1) * w.grad
-        w.v = BETA2 * w.v + (1 - BETA2) * w.grad ** 2
-        mean = w.m / (1 - BETA1 ** steps)                       # as m and v began at 0
-        size = np.sqrt(w.v / (1 - BETA2 ** steps)) + 1e-8
-        w.data -= rate * (mean / size + DECAY * w.data)
-        w.grad = 0
+def adamw(weights, step, rate):
+    for weight in weights:
+        weight.m = BETA1 * weight.m + (1 - BETA1) * weight.grad
+        weight.v = BETA2 * weight.v + (1 - BETA2) * weight.grad ** 2
+        mean = weight.m / (1 - BETA1 ** step)       # as m and v began at 0
+        rms = np.sqrt(weight.v / (1 - BETA2 ** step)) + 1e-8
+        weight.data -= rate * (mean / rms + DECAY * weight.data)
+        weight.grad = 0
+
+# How wrong the model is on B texts that begin at these starts.
+def loss_on(model, ids, starts):
+    windows = starts[:, None] + np.arange(T)                    # (B, T)
+    scores = transformer(model, ids[windows])
+    return cross_entropy(scores, ids[windows + 1])          # the letters that came next
+
+def validation_loss(model, ids):
+    losses = []
+    for first in range(0, len(ids) - B * T, B * T):     # without a shorter rest
+        starts = first + T * np.arange(B)
+        losses.append(loss_on(model, ids, starts).data)
+    return np.mean(losses)
 
 # To train: guess, see how wrong it was, go back for the gradients, and move every weight.
 def train(model, ids, rng):
     for step in range(1, STEPS + 1):
         starts = rng.integers(len(ids) - T, size=B)
         loss = loss_on(model, ids, starts)
-        loss.backward()
-        rate = RATE * min(step / 100, 1 - step / STEPS)     # up soon, then slowly down
+        backward(loss)
+        rate = RATE * min(step / 100, 1 - (step - 1) / STEPS)   # up, then slowly down
         adamw(model["weights"], step, rate)
         print(f"\rstep {step} of {STEPS}   loss {loss.data:.3f}", end="", flush=True)
 
-def loss_on(model, ids, starts):
-    places = starts[:, None] + np.arange(T)                 # (B, T)
-    scores = transformer(model, ids[places])
-    return cross_entropy(scores, ids[places + 1])           # the letters that came next
-
-def validation_loss(model, ids):
-    losses = []
-    for start in range(0, len(ids) - B * T, B * T):
-        starts = start + T * np.arange(B)
-        losses.append(loss_on(model, ids, starts).data)
-    return np.mean(losses)
-
 # To write: guess the next letter, draw one by the probabilities, append it, and go on.
-def write(model, text, length, rng):
-    for _ in range(length):
+def write(model, text, count, rng):
+    for _ in range(count):
         ids = encode(text[-T:])
-        scores = transformer(model, ids[None])
+        scores = transformer(model, ids[None])                  # (1, T, V)
         p = softmax(scores).data[0, -1]
         text += rng.choice(ALPHABET, p=p)
     return text
@@ -245,6 +246,5 @@ if __name__ == "__main__":
     end = len(ids) * 9 // 10
     model = new_model(rng)
     train(model, ids[:end], rng)
-    loss = validation_loss(model, ids[end:])
-    print(f"\nloss on the last tenth: {loss:.3f} nats a letter")
+    print(f"\nnats a letter on the last tenth: {validation_loss(model, ids[end:]):.3f}")
     print(write(model, "\n", 500, rng))
