@@ -1,7 +1,7 @@
 """Write docs/one.html, the companion of docs/one.py: python docs/companion.py
 
-The code stands at the left.  At the right stand what it is for, the numbers of one real step with
-six words in place of letters, and where the house does the same.
+Beside each part of the code stand what it is for, the numbers of one real step with six words in
+place of letters, and where the house does the same.
 """
 import html
 import re
@@ -21,11 +21,14 @@ RATE = 0.1          # the first one at this rate, the others at less
 
 
 class Table(NamedTuple):
-    """Numbers to show: (rows, columns), with a name for each row and each column."""
+    """Numbers to show: (rows, columns), with a name for each row and each column, and one for all
+    columns; probabilities are shaded."""
     caption: str
     numbers: np.ndarray
     rows: list
     columns: list
+    corner: str = ""
+    shaded: bool = False
 
 
 class Part(NamedTuple):
@@ -57,10 +60,6 @@ def recorded(one, name):
     return calls
 
 
-def channels(n):
-    return [f"channel {i}" for i in range(1, n + 1)]
-
-
 def numbers():
     """Run one step with the six words; return the tables of each part, by its title."""
     one = load(**SIZES, ALPHABET=sorted(WORDS))
@@ -76,7 +75,7 @@ def numbers():
     one.backward(loss)
     x, normed = norms[0]
     _, query = heads[0]
-    _, weights = softmaxes[0]
+    _, shares = softmaxes[0]
     _, expected = softmaxes[1]
     hidden, bent = bends[0]
     expected = expected.data[0]
@@ -102,68 +101,70 @@ def numbers():
     after = one.softmax(one.transformer(model, ids[None, :-1])).data[0]
     pairs = np.array([[1, 2, 3], [4, 5, 6]])
     softmaxed = one.softmax(one.Tensor([2, 1, 0, -np.inf])).data
-    shapes = {name: w.data.size for name, w in model["blocks"][0].items()}
-    shapes |= {"letters": model["letters"].data.size, "places": model["places"].data.size}
+    block = {f"block: {name}": w for name, w in model["blocks"][0].items()}
+    shapes = {"letters": model["letters"], "places": model["places"]} | block
     counted = len(one.in_order(one.loss_on(model, ids, starts), []))
-    alphabet = one.ALPHABET
+    said = one.encode(WORDS)        # columns in the order of the sentence
+    likeliest = [f"{word} {one.ALPHABET[i]}" for word, i in zip(read, after.argmax(axis=-1))]
+    channels = [1, 2, 3, 4]
     return {
         "The sizes": [Table("Sizes: those of one.py, and those of this page",
                             np.array([[getattr(module, name) for name in SHOWN]
                                       for module in (load(), one)]),
                             ["one.py", "this page"], SHOWN)],
         "The text": [Table("The number of each word", ids[None], ["number"], WORDS)],
-        "Two moves of arrays": [Table("total of two rows, (2, 3) -> (2, 1)",
+        "Two moves of arrays": [Table("The total of two rows: (2, 3) → (2, 1)",
                                       np.hstack([pairs, one.total(pairs)]), ["", ""],
                                       ["", "", "", "total"]),
-                                Table("turn of the same rows, (2, 3) -> (3, 2)", one.turn(pairs),
-                                      ["", "", ""], ["", ""])],
-        "A Tensor": [Table("y = a @ b, of a row and a column: the gradient of each is the other",
+                                Table("A turn of the same rows: (2, 3) → (3, 2)",
+                                      one.turn(pairs), ["", "", ""], ["", ""])],
+        "A Tensor": [Table("y = a @ b, a row times a column, is 2 · 5 + 3 · 7 = 31.  The gradient "
+                           "of each is the other:",
                            np.hstack([row.data.T, column.data, row.grad.T, column.grad]),
-                           ["", ""], ["a", "b", "a.grad", "b.grad"]),
-                     Table("and their product", product.data, ["y"], [""])],
+                           ["", ""], ["a", "b", "a.grad", "b.grad"])],
         "The way back": [Table("y = a * a + a, and its gradient 2 a + 1",
                                np.stack([used.data, y.data, used.grad]),
                                ["a", "y", "a.grad"], ["", ""]),
                          Table("Tensors that the loss of the six words was made from",
                                np.array([[counted]]), ["in the list"], [""])],
         "Embeddings": [Table("The rows of the five words that are read, each with its place's row "
-                             "added", x[0], read, channels(4))],
+                             "added", x[0], read, channels, "channel")],
         "The norm": [Table("The same rows, normalised: their mean square is 1", normed.data[0],
-                           read, channels(4))],
+                           read, channels, "channel")],
         "Softmax": [Table("Four scores, and their probabilities",
                           np.array([[2, 1, 0, -np.inf], softmaxed]), ["score", "probability"],
                           ["", "", "", ""])],
         "The loss": [Table("After “one”: what was expected, what came, and the difference, of "
                            "which a fifth is the gradient of the scores",
-                           np.stack([expected[-1], right[-1], expected[-1] - right[-1]]),
-                           ["expected", "came", "difference"], alphabet)],
+                           np.stack([expected[-1], right[-1], expected[-1] - right[-1]])[:, said],
+                           ["expected", "came", "difference"], WORDS)],
         "Heads": [Table("Channels of the query of each word, in two heads",
                         np.concatenate([query.data[0, 0], query.data[0, 1]], axis=1), read,
-                        ["head 1", "head 1", "head 2", "head 2"])],
+                        [1, 1, 2, 2], "head")],
         "Attention": [Table(f"How much each word (row) takes from each (column), head {h + 1}",
-                            weights.data[0, h], read, read) for h in range(2)],
-        "The MLP": [Table("The first four of 16 hidden channels, before relu² and after it",
-                          np.concatenate([hidden[0, :, :4], bent.data[0, :, :4]], axis=1),
-                          read, ["before"] * 4 + ["after"] * 4)],
-        "The transformer": [Table("What is expected after each word, before any training", expected,
-                                  read, alphabet)],
-        "The first weights": [Table("How many numbers each weight has here",
-                                    np.array([list(shapes.values())]), ["numbers"], list(shapes))],
+                            shares.data[0, h], read, read, shaded=True) for h in range(2)],
+        "The MLP": [Table("The first four of 16 hidden channels, before relu²",
+                          hidden[0, :, :4], read, channels, "channel"),
+                    Table("and after it", bent.data[0, :, :4], read, channels, "channel")],
+        "The transformer": [Table("What is expected after each word, before any training",
+                                  expected[:, said], read, WORDS, shaded=True)],
+        "The first weights": [Table("The shape of each weight here, and its numbers in all",
+                                    np.array([[*w.data.shape, w.data.size]
+                                              for w in shapes.values()]),
+                                    list(shapes), ["rows", "columns", "in all"])],
         "AdamW": [Table(f"The row of “{WORDS[0]}” in the first step, at a rate of {RATE}",
                         np.stack([before, gradient, moved]), ["before", "gradient", "after"],
-                        channels(4))],
+                        channels, "channel")],
         "What is read, and what came": [Table("The numbers of the words, at each place",
                                               np.stack([ids[:-1], ids[1:]]),
-                                              ["read", "came next"],
-                                              [f"place {i}" for i in range(5)])],
+                                              ["read", "came next"], range(5), "place")],
         "Training": [Table("The loss on the six words after so many steps",
                            np.array([[losses[0], losses[9], losses[29], losses[-1]]]), ["loss"],
-                           ["0", "9", "29", str(STEPS - 1)]),
-                     Table("What is then expected after each word", after, read, alphabet)],
-        "Writing": [Table("The likeliest next word", np.array([after.max(axis=-1)]),
-                          ["probability"],
-                          [f"{before} {alphabet[i]}" for before, i in
-                           zip(read, after.argmax(axis=-1))])],
+                           [0, 9, 29, STEPS - 1], "steps"),
+                     Table("What is then expected after each word", after[:, said], read, WORDS,
+                           shaded=True)],
+        "Writing": [Table("The likeliest next word, and its probability",
+                          after.max(axis=-1)[:, None], likeliest, [""])],
     }
 
 
@@ -182,9 +183,10 @@ PARTS = [
          "as they are: `...` stands for them.",
          [("minigrad/ops.py", "swapaxes"), ("minigrad/ops.py", "sum")]),
     Part("# A Tensor", "A Tensor",
-         "Each operation makes a new Tensor, and writes down how to go back through it. For `y = "
-         "a @ b`, an entry of `y` is a row of `a` times a column of `b`: so an entry of `a` moves "
-         "`y` as much as the entry of `b` that it meets is large, and the other way round.",
+         "Each operation makes a new Tensor, and notes how to go back through it. In `y = a @ b`, "
+         "each number of `y` is a sum of products. The gradient of one factor is that of the "
+         "product, times the other factor: so `a` gets `g` times a turned `b`, and `b` gets a "
+         "turned `a` times `g`.",
          [("minigrad/core.py", "Tensor"), ("minigrad/core.py", "op"),
           ("minigrad/ops.py", "multiply"), ("minigrad/ops.py", "matmul")]),
     Part("# The way back", "The way back",
@@ -203,9 +205,9 @@ PARTS = [
          "changes nothing after the norm, so no gradient can ask for it.",
          [("minigrad/formulas.py", "norm"), ("minigrad/formulas.py", "norm_vjp")]),
     Part("# Softmax", "Softmax",
-         "A score that is higher by 1 makes a probability 2.7 times as large. A score of -inf "
+         "A score that is higher by 1 makes a probability 2.7 times as large. A score of `-inf` "
          "gives 0. A gradient that is the same for all probabilities does nothing, and "
-         "`total(g * y)` takes it off.",
+         "`total(g * p)` takes it off.",
          [("minigrad/formulas.py", "softmax"), ("minigrad/formulas.py", "softmax_vjp")]),
     Part("# The loss", "The loss",
          "A model that knows nothing expects each of 62 letters alike, and its loss is log 62 "
@@ -232,12 +234,12 @@ PARTS = [
          "is used twice, to read letters and to score them.",
          [("model/transformer.py", "Block"), ("model/transformer.py", "Transformer")]),
     Part("# Weights begin", "The first weights",
-         "If all weights were equal, all heads would learn the same. If they were large, the "
-         "first guesses would be wild. The numbers on this page are 30 times as large as those "
-         "here, so that you can see differences.",
+         "If the weights were large, the first guesses would be wild: sure, and wrong. The "
+         "numbers on this page are 30 times as large as those of one.py, so that you can see "
+         "differences.",
          [("model/layers.py", "normal")]),
     Part("# AdamW", "AdamW",
-         "In the first step, the mean divided by the rms is +1 or -1: but for the decay, each "
+         "In the first step, the mean divided by the rms is 1 or −1: but for the decay, each "
          "weight moves by the rate, against its gradient. Later, weights whose gradients keep "
          "their sign move most. The rate of this page is large, so that it learns its six words "
          f"in {STEPS} steps.",
@@ -272,33 +274,50 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
   font: 16px/1.55 system-ui, sans-serif; }
-header, section { max-width: 1400px; margin: 0 auto; padding: 1.5rem; }
+header, section { max-width: 1360px; margin: 0 auto; padding: 1.5rem; }
 header { padding-top: 3rem; } h1 { font-size: 2rem; line-height: 1.2; margin: 0 0 .6rem; }
 header p { max-width: 42rem; margin: 0 0 .6rem; }
-section { display: grid; grid-template-columns: minmax(0, 44rem) minmax(0, 1fr); gap: 2rem;
+section { display: grid; grid-template-columns: minmax(0, 45rem) minmax(0, 1fr); gap: 2rem;
   border-top: 1px solid var(--line); align-items: start; }
-pre { margin: 0; padding: 1rem; overflow-x: auto; background: var(--code); border-radius: 8px;
-  font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; }
-pre .c { color: var(--soft); }
-code { font: .9em ui-monospace, Menlo, Consolas, monospace; }
+/* While the longer of both columns is read, the other stays in view. */
+section > * { position: sticky; top: 1rem; }
+code { white-space: nowrap; font: .9em ui-monospace, Menlo, Consolas, monospace; }
+pre { margin: 0; padding: 1rem; background: var(--code); border-radius: 8px; }
+pre code { display: block; font-size: 12.5px; line-height: 1.5; }
+/* A line that is too long goes on further to the right, from a space; --indent is its own. */
+pre span.line { display: block; white-space: pre-wrap; --in: calc((var(--indent) + 2) * 1ch);
+  padding-left: var(--in); text-indent: calc(-1 * var(--in)); }
+pre .whole { white-space: nowrap; }
+pre .comment { color: var(--soft); }
 h2 { font-size: 1.2rem; margin: 0 0 .4rem; } p { margin: 0 0 .8rem; }
 figure { overflow-x: auto; margin: 0 0 1rem; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 figcaption { font-size: 13px; color: var(--soft); padding-bottom: .2rem; }
 th { font-weight: 500; color: var(--soft); }
 th, td { text-align: right; padding: .1rem .5rem; white-space: nowrap; }
+tr > :first-child { text-align: left; padding-left: 0; }
+td.share { background: color-mix(in srgb, var(--blue) calc(var(--p) * 55%), transparent); }
 .house { font-size: 14px; color: var(--soft); } .house a, header a { color: var(--blue); }
-@media (max-width: 60rem) {
-  section { grid-template-columns: minmax(0, 1fr); gap: 1rem; padding: 1rem; }
-  header { padding: 1.5rem 1rem; } pre { font-size: 12px; } }
-@media print { section { break-inside: avoid; } }
+@media (max-width: 72rem) {
+  header, section { max-width: 48rem; }
+  section { grid-template-columns: minmax(0, 1fr); gap: 1rem; }
+  section > * { position: static; }
+  section > div { display: contents; } h2 { order: -1; margin: 0; }
+  figure, p { margin: 0; } }
+@media (max-width: 40rem) {
+  header, section { padding: 1.5rem 1rem; } pre { padding: .8rem; } pre code { font-size: 11.5px; }
+  pre .gap { white-space: normal; }
+  /* The lines of a comment become one, which is broken anew. */
+  pre span.note { display: inline; white-space: normal; } .note .sign { display: none; }
+  th, td { padding: .1rem .3rem; } table { font-size: 12.5px; } }
+@media print { section { break-inside: avoid; } section > * { position: static; } }
 """
 LEDE = (
-    "A transformer in 250 lines, line by line, with the numbers of one real step.  At the "
-    "left stands <a href='one.py'>one.py</a>, which learns to write from plays in about three "
-    "minutes; <a href='recipe.md#beside-one-file'>the recipe</a> says what it reaches.  At the "
-    "right the same code runs on six words, “{words}”, with four channels, so that every "
-    "number fits on this page.")
+    "A transformer in 250 lines, part by part, with the numbers of one real step.  The code is "
+    "<a href='one.py'>one.py</a>, which learns to write from plays in about three minutes; "
+    "<a href='recipe.md#beside-one-file'>the recipe</a> says what it reaches.  The numbers come "
+    "from the same code, run on six words, “{words}”, with four channels, so that all of them "
+    "fit on this page.")
 
 
 def paragraphs():
@@ -312,14 +331,24 @@ def prose(text):
 
 
 def coloured(code):
-    """Return code as HTML, with its comments in another colour."""
+    """Return code as HTML, each line with its indent, and its comment in another colour."""
     lines = []
-    for line in code.split("\n"):
-        before, sign, comment = html.escape(line, quote=False).partition("# ")
-        if sign:
-            comment = f"<span class='c'># {comment}</span>"
-        lines.append(before + comment)
-    return "\n".join(lines)
+    head = re.match(r"(# .*\n)*", code).group()
+    for i, line in enumerate(head.splitlines()):
+        sign = "# " if i == 0 else "<span class='sign'># </span>"
+        text = html.escape(line.removeprefix("# "), quote=False)
+        lines.append(f"<span class='line note comment'>{sign}{text}\n</span>")
+    for line in code.removeprefix(head).split("\n"):
+        indent = len(line) - len(line.lstrip())
+        statement, gap, comment = re.fullmatch(r"(.*?)( *)(# .*)?", line).groups()
+        shown = html.escape(statement, quote=False)
+        if comment:
+            kind = "comment whole" if len(comment) < 30 else "comment"      # such as a shape
+            comment = html.escape(comment, quote=False)
+            shown += f"<span class='gap'>{gap}</span><span class='{kind}'>{comment}</span>"
+        shown = re.sub(r"(?<= )-\w[\w.]*", r"<span class='whole'>\g<0></span>", shown)
+        lines.append(f"<span class='line' style='--indent:{indent}'>{shown}\n</span>")
+    return "".join(lines)
 
 
 def written(number):
@@ -333,21 +362,30 @@ def written(number):
 def drawn(table):
     """Return a table as HTML."""
     head = "".join(f"<th scope='col'>{html.escape(str(name))}</th>" for name in table.columns)
-    lines = [f"<tr><td></td>{head}</tr>"] if any(table.columns) else []
+    lines = [f"<tr><th>{table.corner}</th>{head}</tr>"] if any(map(str, table.columns)) else []
     for name, row in zip(table.rows, table.numbers, strict=True):
-        cells = "".join(f"<td>{written(number)}</td>" for number in row)
+        cells = "".join(cell(number, table.shaded) for number in row)
         lines.append(f"<tr><th scope='row'>{html.escape(name)}</th>{cells}</tr>")
     caption = html.escape(table.caption)
     return (f"<figure tabindex='0' aria-label='{caption}'><figcaption>{caption}</figcaption>"
             f"<table>{''.join(lines)}</table></figure>")
 
 
+def cell(number, shaded):
+    """Return a number as HTML; the larger a probability, the darker it is."""
+    share = f" class='share' style='--p:{number:.2f}'" if shaded else ""
+    return f"<td{share}>{written(number)}</td>"
+
+
 def section(part, code, tables):
     """Return a paragraph of the code and what stands beside it."""
-    places = ", ".join(f"<code>{name}</code> in <a href='../{file}'>{file}</a>"
-                       for file, name in part.house)
+    found = {}
+    for file, name in part.house:
+        found.setdefault(file, []).append(f"<code>{name}</code>")
+    places = "; ".join(f"{', '.join(names)} in <a href='../{file}'>{file}</a>"
+                       for file, names in found.items())
     shown = "".join(map(drawn, tables))
-    return (f"<section><pre tabindex='0'><code>{coloured(code)}</code></pre>\n"
+    return (f"<section><pre><code>{coloured(code)}</code></pre>\n"
             f"<div><h2>{part.title}</h2><p>{prose(part.text)}</p>{shown}"
             f"<p class='house'>In the house: {places}.</p></div></section>")
 

@@ -1,7 +1,7 @@
 """A transformer that learns to write, whole, in plain NumPy: python docs/one.py
 
-It reads twelve plays, learns to guess their next letter, and writes a scene, in about 3
-minutes.  While other programs run, OPENBLAS_NUM_THREADS=1 can make it many times as fast.
+It reads twelve plays, learns to guess their next letter, and writes a scene, all in about
+three minutes.  If other programs run, set OPENBLAS_NUM_THREADS=1, or it may take hours.
 """
 from pathlib import Path
 
@@ -20,7 +20,7 @@ BETA1 = 0.9         # how much of the gradients' mean AdamW keeps in a step
 BETA2 = 0.99        # the same, for the mean of their squares
 FLOAT = np.float32  # numbers of 32 bits
 
-# The text.  A model reads numbers, so each letter gets one: its index in the alphabet.
+# The text.  A model reads numbers, so each letter gets an id: its index in the alphabet.
 PLAYS = Path(__file__).parent / "../data/lantern_plays.txt"
 TEXT = PLAYS.read_text("utf-8")
 ALPHABET = sorted(set(TEXT))
@@ -40,11 +40,11 @@ def total(a):
 # a function with it, its vjp (vector-Jacobian product).  From g, d(loss)/d(this), the vjp
 # makes d(loss)/d(source).
 class Tensor:
-    grad = 0
+    grad = 0                            # d(loss)/d(this), once `backward` has been there
 
     def __init__(self, data, *sources):
         self.data = np.asarray(data, FLOAT)
-        self.sources = sources          # pairs: a Tensor, and its vjp
+        self.sources = sources          # pairs: a Tensor, and the vjp for it
 
     def __add__(self, other):
         return Tensor(self.data + other.data,
@@ -127,7 +127,7 @@ def cross_entropy(scores, targets):
 
 # Attention lets letters look back.  Each asks a query.  The better this fits a letter's
 # key, the larger a share of that letter's value it gets.  H heads do so side by side,
-# with D channels each.  To join them undoes what it was to split them, and is its vjp.
+# with D channels each.  `split` and `join` undo each other: each is the other's vjp.
 def split(a):
     return a.reshape(len(a), -1, H, D).swapaxes(1, 2)       # (B, T, C) -> (B, H, T, D)
 
@@ -148,7 +148,7 @@ def attention(x, block):
     scale = Tensor(D ** -0.5)       # as a sum of D products is about √D times one of them
     scores = query @ key.transpose() * scale                    # (B, H, T, T)
     future = np.triu(np.full(scores.data.shape[-2:], -np.inf), k=1)  # where key > query
-    shares = softmax(scores + Tensor(future))                   # (B, H, T, T)
+    shares = softmax(scores + Tensor(future))                   # e^-inf is 0: no share
     return joined(shares @ value) @ block["out"]
 
 # The MLP works on each letter alone, with what attention has brought to it.
@@ -215,7 +215,7 @@ def loss_on(model, ids, starts):
 
 def validation_loss(model, ids):
     losses = []
-    for first in range(0, len(ids) - B * T, B * T):     # without a shorter rest
+    for first in range(0, len(ids) - B * T, B * T):     # a shorter rest is left out
         starts = first + T * np.arange(B)
         losses.append(loss_on(model, ids, starts).data)
     return np.mean(losses)
