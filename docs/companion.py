@@ -343,7 +343,8 @@ def coloured(code):
         statement, gap, comment = re.fullmatch(r"(.*?)( *)(# .*)?", line).groups()
         shown = html.escape(statement, quote=False)
         if comment:
-            kind = "comment whole" if len(comment) < 30 else "comment"      # such as a shape
+            is_short = indent + len(comment) < 40       # such as a shape: in one piece on a phone
+            kind = "comment whole" if is_short else "comment"
             comment = html.escape(comment, quote=False)
             shown += f"<span class='gap'>{gap}</span><span class='{kind}'>{comment}</span>"
         shown = re.sub(r"(?<= )-\w[\w.]*", r"<span class='whole'>\g<0></span>", shown)

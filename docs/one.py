@@ -99,7 +99,7 @@ def embedding(ids, table):
 # A norm brings the channels of every letter to the same size, whatever was added to them:
 # it divides them by the root of their mean square, the rms.
 def norm(x):
-    rms = np.sqrt(total(x.data ** 2) / C + 1e-5)            # (B, T, 1)
+    rms = np.sqrt(total(x.data ** 2) / C + 1e-5)            # (B, T, 1), never 0
     y = x.data / rms
     def vjp(g):     # d(rms)/dx[j] = y[j] / C, so dy[i]/dx[j] = -y[i] y[j] / C / rms,
         return (g - y * total(g * y) / C) / rms     # and 1 / rms more for i = j
@@ -120,8 +120,8 @@ def softmax(scores):
 def cross_entropy(scores, targets):
     expected = softmax(scores).data
     came = np.eye(V, dtype=FLOAT)[targets]      # (B, T, V), 1 at the letter
-    surprise = -np.log(total(expected * came))  # = log(sum of all e^score) - its score;
-    def vjp(g):                                 # derivatives: `expected`, and `came`
+    surprise = -np.log(total(expected * came))  # = log(sum of e^score) - its own score:
+    def vjp(g):                                 # the derivatives are `expected`, `came`
         return g * (expected - came) / targets.size
     return Tensor(surprise.mean(), (scores, vjp))
 
@@ -147,7 +147,7 @@ def attention(x, block):
     value = heads(x @ block["value"])
     scale = Tensor(D ** -0.5)       # as a sum of D products is about √D times one of them
     scores = query @ key.transpose() * scale                    # (B, H, T, T)
-    future = np.triu(np.full(scores.data.shape[-2:], -np.inf), k=1)  # where key > query
+    future = np.triu(np.full(scores.data.shape[-2:], -np.inf), k=1)  # for later keys
     shares = softmax(scores + Tensor(future))                   # e^-inf is 0: no share
     return joined(shares @ value) @ block["out"]
 
@@ -202,7 +202,7 @@ def adamw(weights, step, rate):
     for weight in weights:
         weight.m = BETA1 * weight.m + (1 - BETA1) * weight.grad
         weight.v = BETA2 * weight.v + (1 - BETA2) * weight.grad ** 2
-        mean = weight.m / (1 - BETA1 ** step)       # as m and v began at 0
+        mean = weight.m / (1 - BETA1 ** step)       # m and v began at 0: this makes up
         rms = np.sqrt(weight.v / (1 - BETA2 ** step)) + 1e-8
         weight.data -= rate * (mean / rms + DECAY * weight.data)
         weight.grad = 0
