@@ -155,6 +155,12 @@ def test_write_of_one_appends_letters_of_the_alphabet():
     assert set(text) <= set(module.ALPHABET)
 
 
+def test_one_has_at_most_250_lines_of_at_most_90_characters():
+    lines = SOURCE.splitlines()
+    assert len(lines) <= 250
+    assert max(map(len, lines)) <= 90
+
+
 def test_one_imports_nothing_but_numpy_and_the_standard_library():
     assert re.findall(r"^\s*(?:import|from) (\w+)", SOURCE, re.M) == ["pathlib", "numpy"]
     assert "argv" not in SOURCE
