@@ -81,7 +81,8 @@ def _figure(table: Table) -> Iterator[str]:
     if table.line:
         folder, slash, file = table.line.place.rpartition("/")
         yield (f'<pre class="source">{escape(code(table.line))}    '
-               f'<span class="folder">{escape(folder + slash)}</span>{escape(file)}</pre>')
+               f'<span class="folder">{escape(folder + slash)}</span>'
+               f'<span class="file">{escape(file)}</span></pre>')
     yield f"<table{kind}><thead><tr><td></td>"
     for name in table.columns:
         yield f'<th scope="col">{typeset(name)}</th>'

@@ -80,12 +80,12 @@ def test_a_browser_shows_the_contents_beside_the_station_that_is_read(written, d
         WebDriverWait(driver, 20, 0.02).until(lambda driver: of(
             "document.querySelector('nav [aria-current]').textContent") == "7 Rank")
         assert of("document.querySelector('nav [aria-current]').getBoundingClientRect().top") < 900
-        small = of("[...document.querySelectorAll('a:not(.skip), input, summary')].filter((x) => {"
-                   "const box = (x.closest('label') ?? x).getBoundingClientRect();"
-                   "return box.width && box.height < 24;}).map((x) => x.outerHTML)")
-        assert small == []
-        named = of("[...document.querySelectorAll('.tables[tabindex]')].map((x) => "
-                   "`${x.getAttribute('role')} ${x.ariaLabel}`)")
+        assert of("""[...document.querySelectorAll('a:not(.skip), input, summary')].filter((x) => {
+            const box = (x.closest('label') ?? x).getBoundingClientRect();
+            return box.width && box.height < 24;}).map((x) => x.outerHTML)""") == []
+        assert of("[...document.querySelectorAll('.file')].every((x) => !x.getClientRects()[1])")
+        named = of("""[...document.querySelectorAll('.tables[tabindex]')].map((x) =>
+            `${x.getAttribute('role')} ${x.ariaLabel}`)""")
         assert len(set(named)) == len(named) and all(x.startswith("region T") for x in named)
         assert bool(named) == (width == 375)
     assert of("[...document.querySelectorAll('details')].every((x) => !x.open)")
