@@ -77,6 +77,12 @@ def chosen(driver, theme):
                           "byId('theme').dispatchEvent(new Event('change'))", theme)
 
 
+def asked(driver):
+    """What the page has asked of the network, as Chromium tells it."""
+    said = [json.loads(line["message"])["message"] for line in driver.get_log("performance")]
+    return [event["params"] for event in said if event["method"] == "Network.requestWillBeSent"]
+
+
 def of(driver, script):
     """The value of a JavaScript expression, in which $ and $$ find elements."""
     return driver.execute_script(

@@ -203,26 +203,22 @@ def _table(model, windows, ids):
             fact = {"top": top, "blocks": [depth[row][0] for depth in depths]}
             if row < len(came):
                 logp = float(log_p[row, came[row]])
-                fact |= {"came": _units(math.exp(logp)), "loss": round(-logp, 6)}
+                fact |= {"came": round(1e4 * math.exp(logp)), "loss": round(-logp, 6)}
             facts.append(fact)
     return {"ids": ids.tolist(), "predictions": facts}
 
 
 def _tops(log_p, count):
-    """Return the likeliest ids of each row, (R, V), with their probabilities, in this order."""
+    """Return the likeliest ids of each row, (R, V), in this order, with their probabilities in
+    units of 0.01 %."""
     tops = []
     count = min(count, log_p.shape[1])
     for row in log_p:
         least = np.partition(row, -count)[-count]       # sorting all would take long
         likely = np.flatnonzero(row >= least)
         order = np.argsort(-row[likely], kind="stable")[:count]
-        tops.append([(int(i), _units(math.exp(row[i]))) for i in likely[order]])
+        tops.append([(int(i), round(1e4 * math.exp(row[i]))) for i in likely[order]])
     return tops
-
-
-def _units(share):
-    """Return a share of 1 in units of 0.01 %, as the page shows it; None for nan."""
-    return None if math.isnan(share) else round(1e4 * float(share))
 
 
 def _head_facts(head, vocabulary, unit):

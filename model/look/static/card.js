@@ -48,63 +48,76 @@ function fillBars(name, found, came, take = null, before = null) {
   const list = byId(name);
   refill(list, () => found.forEach(([id, p]) => {
     const was = before?.(id), gain = 100 * (p - was);
-    const value = [share(p), ...before ? [" ", make("small", {}, `${gain < 0.05 ? "" : "+"}${
-      fixed(gain, 1)}`)] : []];
+    const value = [share(p), ...before ? [" ", small(gain < 0.05 ? "" : "+", fixed(gain, 1))] : []];
     bar(list, take ? button(() => take(id), glyph(id)) : glyph(id), p, value, was ?? null)
       .classList.toggle("came", id === came);
   }));
 }
 
+/** Some letters before a place, in one line. */
+const lettersTo = (place, count) => pieces.slice(Math.max(0, place - count), place).join("")
+  .replaceAll("\n", "⏎");
+
 function showNext() {
   const row = queryRow(), came = ids[state.at], after = came === undefined;
-  byId("next-title").textContent = !ids.length ? `Type a ${unit}`
+  byId("next-title").textContent = !ids.length ? "Type, to see what may come next"
     : after ? "What comes next?" : `Expected in place ${whole(state.at + 1)}`;
-  byId("context").replaceChildren(pieces.slice(Math.max(0, state.at - 20), state.at).join("")
-    .replaceAll("\n", "⏎"), make("b", {}, after ? "?" : symbol(came)));
+  byId("context").replaceChildren(...ids.length ? [lettersTo(state.at, 20),
+    make("b", {}, after ? "?" : signOf(state.at))] : []);
   byId("place").textContent = placeWords();
   const expected = row < 0 ? []
     : source.expected(row, 8, isKnown(state.at) ? came : undefined);
   fillBars("next", expected, came, null, edit && ((id) => source.probability(row, id)));
 }
 
+const small = (...said) => make("small", {}, ...said);
+const more = (...said) => make("small", { class: "more" }, ...said);    // where there is room
+
 /** What the text costs, and what changes of the model cost it. */
 function showCost() {
-  const lost = (changed) => seen.map((_, row) => source.loss(row, changed))
-    .filter((loss) => loss !== null);
-  const now = lost(true), count = now.length, mean = sumOf(now) / count;
-  const worse = edit ? sumOf(now) - sumOf(lost(false)) : 0, words = byId("cost");
-  const small = (said) => make("small", {}, said);
-  const more = (said) => make("small", { class: "more" }, said);       // where there is room
+  const losses = seen.map((_, row) => source.loss(row, true));
+  const rises = losses.map((loss, row) => loss === null ? 0 : loss - source.loss(row, false));
+  const count = losses.filter((loss) => loss !== null).length, mean = sumOf(losses) / count;
+  const worse = sumOf(rises), words = byId("cost"), on = `on ${counted(count, unit)}`;
   words.replaceChildren();
   if (!count) return;
   if (!edit) {
-    words.append(make("b", {}, nats(mean)), ` a ${unit}, `, more(`on ${counted(count, unit)}: as `
-      + "unsure "), small(`as a choice among ${fixed(Math.exp(mean), 1)}`));
-  } else if (Math.abs(worse) < 5e-4) {
+    words.append(make("b", {}, nats(mean)), more(` a ${unit}`), ", ", more(`${on}: `),
+      ...mean > EVEN_LOSS ? [small("worse than a blind guess"), more(` among ${counted(V, unit)}`)]
+        : [small(`as a choice among ${fixed(Math.exp(mean), 1)} of ${V}`), more(` ${unit}s`)]);
+  } else if (rises.every((rise) => Math.abs(rise) < 5e-4)) {
     words.append(make("b", {}, "No letter so far costs more or less."), more("  Only what is "
       + "expected at the cursor may change: see above."));
   } else {
-    const each = worse / count;
-    const times = fixed(Math.exp(Math.abs(each)), 2);
+    const times = fixed(Math.exp(Math.abs(worse / count)), 2);
     words.append(make("b", {}, `${worse > 0 ? "+" : ""}${nats(worse, 2)}`),
-      more(` on ${counted(count, unit)}`), small(times === "1.00" ? ""
-        : `: each is ${times} times ${worse > 0 ? "less likely" : "likelier"}`),
-      more(` (${nats(mean)})`));
+      more(` ${on}`, times === "1.00" ? "" : `: each is ${times} times ${
+        worse > 0 ? "less likely" : "likelier"}`, ` (${nats(mean)})`), ...hits(rises));
   }
+}
+
+/** The three letters that a change has hit hardest, each with what is before it. */
+function hits(rises) {
+  const hardest = likeliest(rises, 3).filter((row) => rises[row] >= 0.005);
+  const heading = make("small", { class: "hits" }, "  Hit hardest: ");
+  return hardest.map((row, i) => make("span", { class: "hit" }, i ? "" : heading,
+    more(lettersTo(start + row, 12)), make("b", {}, signOf(start + row)),
+    small(` +${fixed(rises[row], 2)}  `)));
 }
 
 /** What is changed, each to be set back. */
 function showChanges() {
   const { off, drag } = state, list = byId("changes");
-  const chip = (words, act) => make("li", {}, button(() => { act(); say(`Set back: ${words}`); },
+  const chip = (words, news) => make("li", {}, button(() => update(news, true, ["cost"]),
     `${words} `, make("span", { "aria-hidden": "true" }, "✕"),
     make("span", { class: "unseen" }, ", set it back")));
   refill(list, () => {
-    list.append(...off.map((part) => chip(partName(part), () => setOff(part, false))));
+    list.append(...off.length > 3 ? [chip(`${off.length} parts off`, { off: [] })]
+      : off.map((part) => chip(partName(part), { off: off.filter((other) => other !== part) })));
     if (!drag) return;
     const outside = edit?.drag ? "" : ", outside the window";
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${
-      share(drag.weight)}${outside}`, () => update({ drag: null })));
+      share(drag.weight)}${outside}`, { drag: null }));
   }, byId("heads").querySelector("[tabindex='0']"));
   enable("reset", off.length || drag);
 }

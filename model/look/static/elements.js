@@ -21,8 +21,8 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const bounded = (x, low, high) => Math.max(low, Math.min(high, x));
 
 /** So many digits after the point, and no sign before zeros. */
-const fixed = (value, digits) => value.toFixed(digits)
-  .replace(/^-(?=[0.]+$)/, "").replace("-", "−");
+const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits,
+  maximumFractionDigits: digits }).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
 
 /** The bytes in an element that holds them deflated, in base64. */
 async function inflated(id) {
@@ -39,11 +39,6 @@ function moved(event, row, column) {
     Home: [row, 0], End: [row, Infinity] }[event.key];
   if (to) event.preventDefault();
   return to;
-}
-
-/** Tell those who hear the page. */
-function say(text) {
-  byId("status").textContent = text;
 }
 
 // ---- Colours: one hue, lightness in even steps as the eye sees it
@@ -102,9 +97,7 @@ function inTheTheme(draw) {
     [blue, orange] = [ramp(BLUE), ramp(ORANGE)];
     draw();
   };
-  for (const source of [byId("theme"), prefersDark, onPaper]) {
-    source.addEventListener("change", recolour);
-  }
+  for (const it of [byId("theme"), prefersDark, onPaper]) it.addEventListener("change", recolour);
   recolour();
 }
 

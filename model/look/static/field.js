@@ -8,6 +8,9 @@ const on = (id, event, act) => byId(id).addEventListener(event, act);
 const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
 const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(bounded(x, 0, 1)))];
 
+// Of weights, at even steps of their square root, along a ramp.
+const MARKS = [0, 0.25, 0.5, 0.75, 1].map((root) => `${fixed(100 * root * root, 0)} %`);
+
 /** Draw the T T weights of a head on a canvas; the future has none. */
 function paintHead(canvas, weights) {
   const T = seen.length;
@@ -30,7 +33,6 @@ function fillLetters() {
     pieces.slice(start + seen.length).join(""), next);
   ids.length && (spans[state.at - start] ?? next).classList.add("chosen");
   spans.coloured = 0;
-  showWindow();
 }
 
 /** Colour what was read: by surprise, or how much that got worse; by attention; by reasons. */
@@ -54,9 +56,9 @@ function colourLetters() {
   });
 }
 
-/** Which part of a long text is read, and what the colours mean. */
+/** Which part of a long text is read, and what is unknown in it. */
 function showWindow() {
-  const { colours } = state, end = start + seen.length, diverging = colours === "surprise" && edit;
+  const end = start + seen.length;
   byId("window").hidden = ids.length <= block;
   byId("which").textContent = `Coloured: ${unit}s ${whole(start + 1)} to ${whole(end)} of ${
     whole(ids.length)}.  The model reads at most ${whole(block)} at once.`;
@@ -67,21 +69,29 @@ function showWindow() {
   tell("unknown", unknown.length && `The model does not know ${names.slice(0, 8).join(", ")}${
     names[8] ? ", …" : ""}.  It reads ${named(facts.neutral[0])} instead, and gives no loss `
     + "there.");
-  const [least, most, words] = {
-    surprise: diverging ? ["better by 2 nats", "worse by 2 nats", "How much worse each "
-      + `${unit} is foreseen with your changes than without.`]
-      : ["0 nats: foreseen", `${fixed(EVEN_LOSS, 1)} nats: a blind guess`, `How much a ${unit} `
-        + `surprised the model: its loss.  One nat more is 2.7 times less likely.`],
-    attention: ["0 %", "100 %", `How much head ${state.layer + 1}.${state.head + 1} looks at each `
-      + `${unit}, to foresee the one at the cursor.`],
-    reasons: ["stood in the way: −2 nats", "helped: 2 nats", `What the prediction at the cursor `
-      + `loses if a ${unit} is replaced: a space, and a space by a line break.`],
-  }[colours];
-  byId("least").textContent = least;
-  byId("most-shade").textContent = most;
+}
+
+function showLegend() {
+  const both = [...blue].reverse().concat(orange);
+  const [words, colours, ...marks] = {
+    surprise: edit ? [`How much worse each ${unit} is foreseen with your changes than without.`,
+      both, "better by 2 nats", "worse by 2 nats"]
+      : [`How much a ${unit} surprised the model: its loss.  One nat is 2.7 times less likely.`,
+        orange, "0 nats: foreseen", `${fixed(EVEN_LOSS, 1)} nats: a blind guess`],
+    attention: [`How much ${headName(state.layer, state.head)} looks at each ${unit}, to foresee `
+      + "the one at the cursor.", blue, ...MARKS],
+    reasons: [`What the prediction at the cursor loses if a ${unit} is replaced: a space, and a `
+      + "space by a line break.", both, "stood in the way: −2 nats", "helped: 2 nats"],
+  }[state.colours];
   byId("colour-words").textContent = words;
-  byId("legend").querySelector(".ramp").style.background = gradient(colours === "attention" ? blue
-    : diverging || colours === "reasons" ? [...blue].reverse().concat(orange) : orange);
+  fillLegend("legend", colours, marks);
+}
+
+/** A ramp, with marks along it. */
+function fillLegend(id, colours, marks) {
+  const [ramp, scale] = byId(id).children;
+  ramp.style.background = gradient(colours);
+  scale.replaceChildren(...marks.map((mark) => make("span", {}, mark)));
 }
 
 const INSTEAD = { earlier: "later", later: "earlier", reset: "alone", back: "one" };

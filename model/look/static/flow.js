@@ -17,6 +17,7 @@ function fillFlow() {
     name), make("div", { class: "boxes" }, ...children), make("p", { class: "depth" }));
   const input = [make("span", { class: "part" }, "embedding"),
     ...ngrams > 1 ? [toggle("ngrams", "n-grams")] : []];
+  if (!live) byId("flow-title").textContent = "The parts of the model";
   flow.append(level(unit, ...input));
   if (live && ngrams > 1) stops.push([input[1]]);
   for (let layer = 0; layer < layers; layer++) {
@@ -60,15 +61,17 @@ function moveInFlow(event) {
   stops[line][bounded(to[1], 0, stops[line].length - 1)].focus();
 }
 
+const isOff = (layer, head) => [`${layer}.${head}`, `${layer}.attention`]
+  .some((part) => state.off.includes(part));
+
 /** The switches, and what would be expected if the model stopped at each place. */
 function showSwitches() {
   for (const box of document.querySelectorAll("[data-part]")) {
     box.setAttribute("aria-checked", !state.off.includes(box.dataset.part));
   }
-  for (const { layer, head, name, tile } of tiles) {
+  for (const { layer, head, tile } of tiles) {
     tile.setAttribute("aria-pressed", layer === state.layer && head === state.head);
-    const off = [name, `${layer}.attention`].some((part) => state.off.includes(part));
-    tile.classList.toggle("off", off);
+    tile.classList.toggle("off", isOff(layer, head));
   }
   const depths = queryRow() < 0 ? [] : source.depths(queryRow());
   document.querySelectorAll(".depth").forEach((element, depth) => {
@@ -101,10 +104,12 @@ function* tryEach(trials, found, loss, until) {
   }
 }
 
+const hasLoss = () => seen.some((_, row) => source.loss(row, true) !== null);
+
 function* rankHeads(until) {
   const key = seen.join();
   if (worths.key !== key) worths = { key, found: new Map() };
-  const trials = tiles.map(({ layer, head, name }) => [name, seen,
+  const trials = !hasLoss() ? [] : tiles.map(({ layer, head, name }) => [name, seen,
     { key: name, off: (l, h) => l === layer && h === head }]);
   const loss = (cache) => sumOf(seen.map((_, row) => lossAt(row, cache) ?? 0));
   yield* tryEach(trials, worths.found, loss, until);
@@ -118,11 +123,13 @@ function showWorths() {
     .sort((a, b) => found.get(b.name) - found.get(a.name));
   refill(list, () => ranked.forEach(({ layer, head, name }) => {
     const choice = button(() => update({ layer, head, column: null }),
-      `${headName(layer, head)} `, make("small", {}, facts.heads[layer][head].label));
+      `${headName(layer, head)} `, small(facts.heads[layer][head].label));
     bar(list, choice, found.get(name) / most, nats(found.get(name), 2));
   }));
+  const where = live ? "the coloured" : `its first ${whole(Math.min(block, ids.length))}`;
   byId("worth-words").textContent = found.size ? "To the right, in orange: the text gets less "
     + "likely without this head.  To the left, in blue: it gets likelier.  One nat is 2.7 times."
+    + (ids.length > block ? `  Measured on ${where} ${unit}s.` : "")
     + (missing ? `  ${counted(missing, "head")} left out, to spare your battery.` : "")
-    : "Not measured for this text.";
+    : hasLoss() ? "Not measured for this text." : `Type two ${unit}s or more, and wait a moment.`;
 }

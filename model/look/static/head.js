@@ -18,7 +18,8 @@ function showHead() {
   byId("head-title").textContent = `${capital(headName(layer, head))} ${does}`;
   paintHead(picture, source.weights(layer, head, 0, seen.length));
   drawMap(row, column);
-  slider.disabled = row < 1;
+  const off = isOff(layer, head);
+  slider.disabled = row < 1 || off;
   const away = row === column ? "which is itself" : `${row - column} back`;
   byId("look").textContent = row < 0 ? "There is no letter that looks back."
     : `At ${nameOf(start + row)}, in place ${whole(start + row + 1)}, it looks at ${
@@ -26,14 +27,16 @@ function showHead() {
   const most = likeliest(look, 6, row < 0 ? undefined : column);
   refill(list, () => most.forEach((s) => {
     const choice = button(() => update({ column: start + s }), isKnown(start + s) ? glyph(seen[s])
-      : nameOf(start + s), " ", make("small", {}, s === row ? "itself" : `${row - s} back`));
+      : nameOf(start + s), " ", small(s === row ? "itself" : `${row - s} back`));
     choice.setAttribute("aria-pressed", s === column);
     bar(list, choice, look[s], share(look[s])).classList.toggle("came", s === column);
   }));
   slider.value = look[column] ?? 0;
-  byId("weight-words").textContent = row < 0 ? "" : `the weight of ${nameOf(start + row)} on ${
-    nameOf(start + column)}: ${share(look[column])}`;
-  byId("weight-ramp").style.background = gradient(blue);
+  byId("weight-words").textContent = off ? "This head is off: its weights count for nothing."
+    : row < 1 ? "There is no weight to drag."
+      : `Drag the weight of ${nameOf(start + row)} on ${nameOf(start + column)}: ${
+        share(look[column])}`;
+  fillLegend("shades", blue, MARKS);
 }
 
 /** The map, with letters along both axes (or places, where there is no room), and frames. */
@@ -66,8 +69,7 @@ function drawMap(row, column) {
   }
   pen.fillStyle = soft;
   pen.font = "13px system-ui, sans-serif";
-  const hasRoom = side > 250 && T > 1;
-  if (hasRoom) pen.fillText("the future, not yet read", margin + 0.67 * side, 0.2 * side);
+  if (side > 250 && T > 1) pen.fillText("the future, not yet read", margin + side / 1.5, side / 5);
   if (row < 0) return;
   pen.strokeStyle = ink;
   pen.lineWidth = cell < 4 ? 1 : 1.5;

@@ -35,7 +35,8 @@ function saveMap() {
   below + 20, [...shapes, ...scale]);
 }
 
-const titleOf = (list) => byId(list.getAttribute("aria-labelledby")).textContent;
+const titleOf = (list) => byId(`${list.id}-title`).textContent;
+const seenIn = (name) => (name.querySelector(".symbol > *") ?? name).textContent;
 
 /** A list of bars as it stands on the page: 2 pixels for each percent. */
 function saveChart(list) {
@@ -44,7 +45,7 @@ function saveChart(list) {
   saveSvg(list.id, titleOf(list), 460, TOP + LINE * rows.length + 6, rows.flatMap((row, i) => {
     const [name, { firstChild: fill }, value] = row.children, y = TOP + LINE * i;
     const [x, width] = [fill.style.left, fill.style.width].map(parseFloat);
-    return [words(4, y + 9, name.textContent), words(350, y + 9, value.textContent),
+    return [words(4, y + 9, seenIn(name)), words(350, y + 9, value.textContent),
       rect(left + 2 * x, y, 2 * width, 11, getComputedStyle(fill).backgroundColor,
         value.textContent)];
   }));

@@ -21,6 +21,7 @@ let pieces, ids, start, seen, edit;
 
 const isKnown = (place) => !live || idOf.has(pieces[place]);
 const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+const signOf = (place) => isKnown(place) ? symbol(ids[place]) : pieces[place];
 const nameOf = (place) => isKnown(place) ? quoted(ids[place])
   : `‘${pieces[place]}’ (${codeOf(pieces[place])}, unknown)`;
 /** The row of the window that looks back, and predicts the chosen place. */
@@ -173,6 +174,8 @@ function update(news, step = true, told = untold) {
 /** Show the state: what is seen first before the rest, and what can wait when nobody types. */
 function* show() {
   fillLetters();
+  showWindow();
+  showLegend();
   yield* reading(queryRow() + 1);
   showNext();
   yield 1;                      // so that all this is seen
@@ -181,7 +184,8 @@ function* show() {
   showChanges();
   showSwitches();
   showHead();
-  if (untold.length) say(untold.map((id) => byId(id).textContent).join("  "));
+  const news = untold.map((id) => byId(id).textContent).join("  ");
+  if (news) byId("status").textContent = news;
   untold = [];
   colourLetters();
   yield* drawHeads();

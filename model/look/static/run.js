@@ -4,7 +4,7 @@ const COLUMNS = ["step", "training loss (nats)", "validation loss (nats)", "lear
   `${unit}s a second`, "seconds", "steps skipped"];     // of log.csv; the last if a run may skip
 
 /** A number in three digits, or if it is large, in all. */
-const brief = (x) => Math.abs(x) >= 1000 ? whole(x) : String(Number(x.toPrecision(3)))
+const brief = (x) => Math.abs(x) >= 1000 ? fixed(x, 0) : String(Number(x.toPrecision(3)))
   .replace("-", "−");
 const logged = (x, i) => {
   if (x === null) return "–";
@@ -91,8 +91,9 @@ function drawChart(svg, series, height, yardsticks, end) {
       .map((value) => text(whole(value), x(value), box.bottom + 16, "middle")),
     text("step", (box.left + box.right) / 2, height - 6, "middle"),
     ...lines.map((value) => across("yardstick", value)),
-    ...apart(yardsticks.map(([name, value]) => [`${name} ${value.toFixed(3)}`, y(value)]))
-      .map(([name, at]) => text(name, box.right + 8, at, "start")),
+    ...apart(yardsticks.map(([name, value]) => [`${name} ${fixed(value, 3)}`, y(value)]))
+      .flatMap(([name, line, at]) => [text(name, box.right + 12, at, "start"), make("line",
+        { class: "grid-line", x1: box.right, x2: box.right + 10, y1: line, y2: at })]),
     ...series.map(({ kind, points }) => make("polyline",
       { class: kind, points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") })),
     ...series.flatMap(({ i, kind, points }) => points.map(([a, b]) =>
@@ -112,9 +113,14 @@ function ticks(low, high) {
   return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step);
 }
 
-/** Labels, from top to bottom, moved down as far as they must be to stand clear of each other. */
+/** Where labels [name, y], 14 high, stand clear of each other, as near to their y as they can. */
 function apart(labels) {
-  let least = -Infinity;
-  return labels.sort((a, b) => a[1] - b[1])
-    .map(([name, y]) => [name, least = Math.max(y, least + 14)]);
+  const groups = [];            // of labels that touch, each around the middle of its y
+  const topOf = (group) => sumOf(group.map(([, y]) => y)) / group.length - 7 * group.length;
+  const areClear = ([a, b]) => !b || topOf(a) + 14 * a.length <= topOf(b);
+  for (const label of labels.sort((a, b) => a[1] - b[1])) {
+    groups.push([label]);
+    while (!areClear(groups.slice(-2))) groups.push(groups.splice(-2).flat());
+  }
+  return groups.flatMap((group) => group.map((label, i) => [...label, topOf(group) + 14 * i + 7]));
 }

@@ -80,7 +80,6 @@ function showWrite() {
     : `The number ${fixed(u, 3)} was drawn.  It falls on ${quoted(drawn)}, which has ${
       fixed(from, 3)} to ${fixed(from + probabilities[drawn], 3)}.${
       taken === undefined ? "" : `  You took ${quoted(taken)} instead.`}`;
-  byId("drawn-title").textContent = wasWritten ? "Take another one instead" : "Choose one yourself";
   const some = likeliest(probabilities, 8, chosen).filter((id) => probabilities[id]);
   fillBars("drawn", some.map((id) => [id, probabilities[id]]), chosen, takeInstead);
 }

@@ -1,5 +1,4 @@
 """The page of one text in a browser: the same page, with numbers that Python has computed."""
-import json
 import re
 
 import numpy as np
@@ -11,9 +10,9 @@ from model.look.page import gather, html, shown
 from model.look.reading import read
 from model.generation import window_start
 from model.score.text import text_losses
-from tests.browser import chosen, of, opened, prefer, resize
+from tests.browser import asked, chosen, of, opened, prefer, resize
 from tests.kit import written
-from tests.model.look.test_living_in_browser import opened_page
+from tests.model.look.test_living_in_browser import ON_PAPER, opened_page
 from tests.model.look.test_reading import maps_of
 from tests.token_files import byte_level
 
@@ -36,18 +35,15 @@ def page(driver, run):
 
 
 def test_it_draws_without_an_error_and_fetches_nothing_even_if_told_to(page, run):
-    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
-    assert not of(page, "$('main').inert")
+    assert of(page, "$('#trouble').hidden && !$('main').inert") and page.get_log("browser") == []
     itself = run[2].resolve().as_uri()
-    said = [json.loads(line["message"])["message"] for line in page.get_log("performance")]
-    assert [event["params"]["request"]["url"] for event in said
-            if event["method"] == "Network.requestWillBeSent"
-            and event["params"]["documentURL"] == itself] == [itself]
+    assert [x["request"]["url"] for x in asked(page) if x["documentURL"] == itself] == [itself]
     assert [len(points.split()) for points in of(
         page, "$$('#charts polyline').map((x) => x.getAttribute('points'))")] == [5, 4, 5, 4]
     assert of(page, "$$('#charts svg')[0].querySelectorAll('.yardstick').length") == 5
     assert of(page, "$$('#log tbody tr').length") == 5
     assert "Learning rate, of AdamW" in of(page, "$('#charts').textContent")
+    assert of(page, "apart([['a', 12], ['b', 10], ['c', 50]]).map((x) => x[2])") == [4, 18, 50]
     of(page, "document.body.append(Object.assign(new Image(), {src: 'file:///none.png'}))")
     assert "Content Security Policy" in page.get_log("browser")[0]["message"]
 
@@ -65,8 +61,12 @@ def test_it_cannot_be_typed_into_and_has_no_switch(page):
     assert of(page, "input.getAttribute('aria-readonly')") == "true"
     page.find_element("id", "input").send_keys("x")
     assert of(page, "input.value") == TEXT
-    assert of(page, "$$('[role=switch]').length") == 0
-    assert of(page, "$$('.live').every((x) => !x.checkVisibility())")
+    assert of(page, "!$('[role=switch]') && $$('.live').every((x) => !x.checkVisibility())")
+    assert of(page, "/The parts of[^]*on its first 16 characters\\./.test($('#flow').textContent)")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    resize(page, 700, 900)
+    assert of(page, ON_PAPER)
+    prefer(page, "light")
     assert "cannot be typed into: --no-live asked for this." in of(page, "$('#lede').textContent")
 
 
@@ -92,6 +92,9 @@ def test_maps_are_drawn_in_the_shades_of_their_weights(page, run):
     of(page, "goTo(5)")
     of(page, "(() => { for (const _ of job); })()")
     maps = maps_of(model, tokenizer.encode(TEXT)[:16])[0]
+    page.execute_script("update({colours: 'attention'})")
+    assert of(page, "['legend', 'shades'].map((id) => byId(id).textContent)") == [
+        "0 %6 %25 %56 %100 %"] * 2
     ramp = np.array(of(page, "blue"))
     assert ramp.shape == (256, 3) and (np.diff(ramp.sum(-1)) <= 0).all()    # darker and darker
     steps = np.rint(255 * np.sqrt(np.rint(1e4 * maps.astype(np.float64)) / 1e4)).astype(int)
