@@ -233,7 +233,7 @@ def compare(model: ModelFile, back: ModelFile) -> None:
 def next_command(path: pathlib.Path, format: ModuleType, model: ModelFile) -> str:
     """Return a command that uses what was written."""
     if format is to_gguf:
-        return f"llama-cli -m {quoted([str(path)])} -no-cnv -p {quoted([START])}"
+        return f"llama-completion -m {quoted([str(path)])} -no-cnv -p {quoted([START])}"
     if format is safetensors:
         return command_line("model.convert", path, path.with_name(f"out_{path.stem}"))
     if path.name == BEST:

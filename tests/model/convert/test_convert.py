@@ -99,6 +99,8 @@ def test_the_next_command_is_one_that_the_shell_reads(here, capsys):
     assert capsys.readouterr().out.endswith("python -m model.sample --out_dir 'my out'\n")
     main(["out", "x.safetensors"])
     assert capsys.readouterr().out.endswith("python -m model.convert x.safetensors out_x\n")
+    # Since December 2025 llama-cli only chats.
+    assert "llama-completion -m " in convert.next_command(here, convert.to_gguf, None)
 
 
 @pytest.mark.needs("convert")
