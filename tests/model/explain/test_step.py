@@ -12,7 +12,7 @@ import data
 import minigrad as mg
 import train
 from minigrad.optim import Optimizer
-from minigrad.watch.text import rms
+from minigrad.watch.text import norm, rms
 from model import CharTokenizer, Transformer
 from model.command import Parser
 from model.explain.step import WIDTH, grouped
@@ -101,9 +101,9 @@ def test_every_parameters_gradient_is_that_of_all_batches_before_clipping(step):
     shown = rows(step.said["Backward, the youngest op first"])
     for group, parameters in grouped(step.model):
         n = sum(p.size for _, p in parameters)
-        assert shown[group][0] == f"{n:,}"
-        assert close(shown[group][1],
-                     rms([step.gradients[path] for path, _ in parameters]) * math.sqrt(n))
+        numbers, gradient = shown[group]
+        assert numbers == f"{n:,}"
+        assert close(gradient, norm(step.gradients[path] for path, _ in parameters))
     assert {name for name in step.gradients if not re.match(r"blocks\.[1-9]", name)} <= shown.keys()
     assert [g for g in shown if re.fullmatch(r"blocks\.\d", g)] == [
         f"blocks.{i}" for i in range(1, step.s.n_layer)]
