@@ -443,7 +443,7 @@ class Parser(argparse.ArgumentParser):
         if word == "resume" and "init_from" in self.fields:
             return "did you mean --init_from resume?"
         if "data" in self.fields and (word in KNOWN_TEXTS or os.path.exists(word)
-                                      or os.path.splitext(word)[1]):
+                                      or pathlib.Path(word).suffix):
             return f"did you mean --data {quoted([word])}?"
         if "out_dir" in self.fields and os.path.isdir(word):
             return f"did you mean --out_dir {quoted([word])}?"
@@ -456,11 +456,12 @@ class Parser(argparse.ArgumentParser):
         name = word.lstrip("-").replace("-", "_").lower()
         if name in ANSWERS:
             return ANSWERS[name]
-        near = [flags[like] for like in difflib.get_close_matches(name, flags, 1, ALIKE)]
         other = OTHER_NAMES.get(name, "")
         if other.split(" ")[0] in flags.values():
-            near = [other]
-        return f"did you mean {near[0]}?" if near else "see --help"
+            return f"did you mean {other}?"
+        for like in difflib.get_close_matches(name, flags, 1, ALIKE):
+            return f"did you mean {flags[like]}?"
+        return "see --help"
 
     def refuse(self, mistakes: Sequence[str]) -> None:
         """Print each different mistake in a line, and exit; do nothing if there is none."""
@@ -472,4 +473,8 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong in a line, and exit."""
         if "expected" in message:
             message += "; write one that starts with a hyphen as in --flag=-value"
+        if "ignored" in message:
+            message += "; give the flag alone, without a value"
+        if "required" in message:
+            message += "; see --help, and write a name that starts with a hyphen as ./-name"
         self.refuse([message])

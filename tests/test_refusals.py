@@ -127,7 +127,7 @@ ROWS = [
     ("look", "--of block", "--of ... give --graph too"),
     ("look", "--graph --text the", "--graph shows no page ... leave out --text"),
     ("convert", "", "arguments are required: FROM, TO"),
-    ("convert", "a", "arguments are required: TO"),
+    ("convert", "a -x", "arguments are required: TO; see --help ... starts with a hyphen as ./-"),
     ("convert", "'' ''", ["FROM takes a value ... an empty one was given",
                           "TO takes a value ... an empty one was given"]),
     ("convert", "a b c", "no flag stands before 'c'"),
