@@ -52,7 +52,7 @@ def replacing(path: AnyPath, before: AnyPath | None = None) -> Iterator[BinaryIO
             yield file
             file.flush()
             _to_disk(file.fileno())
-        kept = before is not None and path.exists()
+        kept = before and path.exists()
         if kept:
             rename(path, before)
         try:

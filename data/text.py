@@ -33,7 +33,7 @@ class Text:
                  tokenizer: Tokenizer | None = None) -> None:
         self.characters = characters
         self.name = name
-        self.tokenizer = CharTokenizer(characters) if tokenizer is None else tokenizer
+        self.tokenizer = tokenizer or CharTokenizer(characters)
         self.train, self.val = map(self.tokenizer.encode, self.parts())
 
     @classmethod

@@ -2,6 +2,7 @@
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import index
 
 import numpy as np
 
@@ -92,8 +93,9 @@ class CharTokenizer(Tokenizer):
     def _set_vocabulary(self, vocabulary):
         if not vocabulary:
             raise ValueError("a vocabulary needs at least one character, and the text is empty")
-        if twice := next((c for c, n in Counter(vocabulary).items() if n > 1), None):
-            raise ValueError(f"a vocabulary has each character once, and {twice!r} is in it twice")
+        for c, n in Counter(vocabulary).items():
+            if n > 1:
+                raise ValueError(f"a vocabulary has each character once, and {c!r} is in it twice")
         self.vocabulary = vocabulary
         self._points = _code_points(vocabulary)
         self._ids = np.full(int(self._points.max()) + 2, -1, np.int64)  # of code points; -1: none
@@ -163,8 +165,9 @@ class Stream:
 
 
 def check_ids(ids: Iterable[int], vocab_size: int) -> np.ndarray:
-    """Return ids as int64, (N,).  Refuse ids outside the vocabulary."""
-    ids = np.fromiter(ids, dtype=np.int64)
+    """Return ids as int64, (N,).  Refuse what is no whole number, by a TypeError, and ids outside
+    the vocabulary."""
+    ids = np.fromiter(map(index, ids), np.int64)
     if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
         raise ValueError(f"ids lie between 0 and {vocab_size - 1}; "
                          f"these reach from {ids.min()} to {ids.max()}")

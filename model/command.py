@@ -428,7 +428,7 @@ class Parser(argparse.ArgumentParser):
         mistakes += [f"there is no flag {word}; {self._instead_of(word)}" for word in flags]
         if not flags:           # else the words may belong to an unknown flag
             mistakes += [f"no flag stands before {word!r}, or one that takes nothing; "
-                         + self._for_word(word) for word in unknown]
+                         f"{self._for_word(word)}" for word in unknown]
         return known, mistakes
 
     def warn(self) -> None:

@@ -118,6 +118,15 @@ class Drawing:
                               "(nucleus sampling)", unset="all", above=0, at_most=1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Writing(Drawing):
+    """What is written; see `stream_many`."""
+    prompt: str = flag("", "")
+    max_new_tokens: int = flag(0, "", at_least=0)
+    stop: str = flag("", "")
+    seed: int = flag(None, "", at_least=0)
+
+
 def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
                 seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
                 top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
@@ -139,16 +148,15 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     ------
     ValueError : a setting has no meaning, or the prompt a character that the model does not know.
     """
-    drawing = Drawing(temperature, top_k, top_p)
-    if max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens is at least 0, not {max_new_tokens}")
-    if wrong := problems(drawing):
-        raise ValueError(wrong[0])
+    drawing = temperature, top_k, top_p
+    for seed in seeds:
+        if wrong := problems(Writing(*drawing, prompt, max_new_tokens, stop or "", seed)):
+            raise ValueError(wrong[0])
     ids = beginning(tokenizer, prompt)
     reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
     generators = [generator(seed, "sampling") for seed in seeds]
     texts = [Text(tokenizer.stream(ids), tokenizer.end, stop) for _ in seeds]
-    return _continue(reader, generators, texts, max_new_tokens, dataclasses.astuple(drawing))
+    return _continue(reader, generators, texts, max_new_tokens, drawing)
 
 
 def _continue(reader, generators, texts, left, settings):

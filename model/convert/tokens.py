@@ -106,10 +106,10 @@ class TokenTokenizer(Tokenizer):
         """The text of each token, or its name in the file if it is only a part of a character."""
         before = len(self._text(self._anchor))
         with _answered("the model's tokenizer cannot decode its tokens"):
-            texts = self._tokenizer.decode_batch(
-                [[*self._anchor, i] for i in range(self.vocab_size)], skip_special_tokens=False)
-        return [text[before:] if text[before:] and REPLACED not in text[before:] else
-                self._tokenizer.id_to_token(i) or "" for i, text in enumerate(texts)]
+            texts = [text[before:] for text in self._tokenizer.decode_batch(
+                [[*self._anchor, i] for i in range(self.vocab_size)], skip_special_tokens=False)]
+        return [text if text and REPLACED not in text else self._tokenizer.id_to_token(i) or ""
+                for i, text in enumerate(texts)]
 
     def encode(self, text: str) -> np.ndarray:
         """Encode a text as ids, (N,) int64.  If the tokenizer has a beginning-of-text token, the

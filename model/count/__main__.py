@@ -48,8 +48,8 @@ def main(argv: list[str] | None = None) -> None:
             counted = model.config, settings.get("optimizer", Settings.optimizer)
         else:
             given.pop("out_dir")
-            parser.error("--out_dir counts a model as it was trained; leave out "
-                         + ", ".join(f"--{name}" for name in given))
+            parser.error("--out_dir counts a model as it was trained; leave out --"
+                         + ", --".join(given))
         print(report(*counted))
 
 
@@ -100,7 +100,7 @@ def parameter_table(config: TransformerConfig) -> list[str]:
     D = config.d_head
     # Source of the comparison: 3Blue1Brown 2024, "Attention in transformers".
     return [*aligned(rows, "<>>>>"),
-            *(["The token embedding is the output's weights as well."] if config.tied else []),
+            *["The token embedding is the output's weights as well."] * config.tied,
             f"A head's value and output matrices, down to {number_of(D, 'channel')} and up again, "
             "have", f"{2 * C * D:,} parameters; one of {C:,} x {C:,} in their place has {C * C:,}."]
 

@@ -16,9 +16,8 @@ def of_a_layer(config: TransformerConfig) -> Counter[str]:
     C = config.n_embd
     F = config.n_inner
     inputs = C + config.attention_bias      # of an output of a linear layer, its bias among them
-    parts = {"query": config.n_head * config.d_head * inputs,
-             "key": config.n_kv_head * config.d_head * inputs,
-             "value": config.n_kv_head * config.d_head * inputs,
+    of_keys = config.n_kv_head * config.d_head * inputs
+    parts = {"query": config.n_head * config.d_head * inputs, "key": of_keys, "value": of_keys,
              "output": C * inputs,
              "up": F * (C + config.mlp_bias),
              "down": C * (F + config.mlp_bias),

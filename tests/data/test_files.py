@@ -61,9 +61,10 @@ def test_whatever_happens_the_old_file_alone_is_left(tmp_path, monkeypatch, erro
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
     assert getattr(error, "filename", str(path)) == str(path)
-    with pytest.raises(OSError) as caught, replacing(tmp_path / "nowhere" / "a.txt"):
+    path = tmp_path / "nowhere" / "a.txt"
+    with pytest.raises(OSError) as caught, replacing(path):
         pass
-    assert caught.value.filename == str(tmp_path / "nowhere" / "a.txt")
+    assert caught.value.filename == str(path)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="it tells files from folders there")

@@ -57,6 +57,7 @@ def test_ids_may_come_in_any_form_and_be_changed_and_none_is_no_text():
     assert nothing.shape == (0,)
     assert nothing.dtype == np.int64
     assert tokenizer.decode(nothing) == tokenizer.decode([]) == ""
+    refusal(TypeError, tokenizer.decode, [1.5])
 
 
 @pytest.mark.parametrize("ids, reach", [([3], "3 to 3"), ([0, -1, 2], "-1 to 2"),
@@ -77,7 +78,7 @@ def refused(tokenizer, text):
 def nearest(known, character):
     """The known characters that the refusal of a character names."""
     named = refused(CharTokenizer(known), character).split("the nearest are ")[1]
-    return list(ast.literal_eval(f"[{named}]"))
+    return ast.literal_eval(f"[{named}]")
 
 
 @pytest.mark.parametrize("known, text, says", [

@@ -289,8 +289,7 @@ def test_of_a_flag_given_twice_the_last_counts_and_that_is_said(argv, given, war
                                  "--max_iters takes a whole number, not '--'"),
     ("--fast true", "no flag stands before 'true' ... see --help"),
     ("--data=x y", "no flag stands before 'y' ... see --help"),
-    ("--fast=true", "argument --fast/--no-fast: ignored explicit argument 'true'; give the flag "
-                    "alone, without a value"),
+    ("--fast=true", "--fast/--no-fast: ignored explicit argument 'true'; give the flag alone"),
     ("--rate", "argument --rate: expected one argument; write one that starts with a hyphen"),
     ("--rate --fast", "argument --rate: expected one argument"),
     ("--data --fast", "argument --data: expected at least one argument"),

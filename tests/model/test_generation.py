@@ -11,7 +11,7 @@ from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacte
 from model.convert.tokens import TokenTokenizer
 from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning, stream_many,
                               window_start)
-from tests.kit import opinionated, refusal
+from tests.kit import normal, opinionated, refusal
 from tests.token_files import END, byte_fallback, byte_level
 
 INF = math.inf
@@ -40,7 +40,7 @@ class Reciting:
         return Tensor(logits)
 
 
-def stream(model, tokenizer, prompt="", max_new_tokens=500, seed=None, **settings):
+def stream(model, tokenizer, prompt, max_new_tokens=500, seed=None, **settings):
     """The pieces of one continuation."""
     many = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, **settings)
     return (piece for piece, in many if piece)
@@ -52,7 +52,7 @@ def recited(text, **settings):
 
 
 def random_logits(seed, size=30):
-    return 3 * np.random.default_rng(seed).standard_normal(size)
+    return 3 * normal(size, seed=seed)
 
 
 def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
@@ -144,10 +144,12 @@ def test_logits_that_say_nothing_are_refused_with_a_remedy(logits, temperature):
     *[({"temperature": t}, f"temperature is at least 0, not {t}") for t in (-0.1, -INF, math.nan)],
     ({"temperature": INF}, "temperature is a finite number, not inf"),
     *[({"top_k": k}, f"top_k is at least 1, not {k}") for k in (0, -3)],
-    *[({"top_k": k}, f"top_k takes a whole number, not {k}") for k in (2.0, INF)],
+    *[({name: n}, f"{name} takes a whole number, not {n}") for n in (2.0, INF)
+      for name in ("top_k", "max_new_tokens", "seed")],
     *[({"top_p": p}, f"top_p is above 0 and at most 1, not {p}")
       for p in (0, -0.1, 1.0001, math.nan, INF)],
-    ({"max_new_tokens": -5}, "at least 0, not -5"),
+    *[({name: -5}, f"{name} is at least 0, not -5") for name in ("max_new_tokens", "seed")],
+    *[({name: 3}, f"{name} takes a text, not 3") for name in ("prompt", "stop")],
     ({"prompt": "abZ"}, r"'Z' \(LATIN CAPITAL LETTER Z\) at position")])
 def test_settings_without_a_meaning_and_unknown_characters_are_refused_at_once(settings, message):
     for attempt in (stream, generate):
@@ -286,11 +288,9 @@ def test_characters_are_drawn_as_often_as_their_probabilities_say(settings):
     def fixed(ids):
         return Tensor(np.broadcast_to(logits, (*ids.shape, logits.size)))
     fixed.config = SimpleNamespace(block_size=1)
-    B = 20
-    T = 500
-    pieces = stream_many(fixed, TOKENIZER, "a", range(7, 7 + B), T, **settings)
+    pieces = stream_many(fixed, TOKENIZER, "a", range(7, 27), 500, **settings)
     drawn = np.stack([TOKENIZER.encode("".join(text)) for text in zip(*pieces)])
-    n = B * T
+    n = 10_000
     p = probabilities(logits, **settings)
     counts = np.bincount(drawn.ravel(), minlength=p.size)
     assert counts.sum() == n
@@ -356,7 +356,7 @@ def test_a_token_keeps_the_space_that_begins_it_and_half_a_character_is_shown_at
 @pytest.mark.needs("convert")
 def test_an_empty_prompt_of_tokens_begins_as_the_model_expects():
     assert beginning(tokens(byte_fallback), "").tolist() == [1]
-    assert beginning(tokens(byte_level, 0), "").tolist() == [0]
+    assert beginning(tokens(), "").tolist() == [0]
     tokenizer = tokens(byte_level, None)
     assert tokenizer.decode(beginning(tokenizer, "")) == "\n"
     assert tokenizer.decode(beginning(tokenizer, "the in")) == "the in"

@@ -674,20 +674,20 @@ def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, mo
     half = whole.index("\n", len(whole) // 2)
     (folder / "drafts").mkdir(parents=True)
     for name, part in (("1.txt", whole[:half]), ("2.md", whole[half + 1:])):
-        (folder / name).write_text(part, encoding="utf-8")
+        written(folder / name, part)
     run(folder, tmp_path / "folder", "--max_iters 40")
     said = capsys.readouterr().out
     assert said.startswith(f"files       {half:9,} characters in {folder / '1.txt'}\n")
     assert f"not taken: what is in {folder / 'drafts'}\ntext        of 2 files: " in said
     assert losses(tmp_path / "folder") == losses(trained)
     assert same_arrays(tmp_path / "folder" / "last.npz", trained / "last.npz")
-    training = load_checkpoint(tmp_path / "folder" / "last.npz").training
-    assert training["settings"]["data"] == [str(folder / "1.txt"), str(folder / "2.md")]
+    settings = load_checkpoint(tmp_path / "folder" / "last.npz").training["settings"]
+    assert settings["data"] == [str(folder / "1.txt"), str(folder / "2.md")]
 
     monkeypatch.chdir(folder)
     run("1.txt", tmp_path / "words", "--data 2.md --max_iters 0")
     monkeypatch.chdir(tmp_path)
-    (folder / "later.txt").write_text("later", encoding="utf-8")    # which this run has not read
+    written(folder / "later.txt", "later")          # which this run has not read
     resume(tmp_path / "words", "--max_iters 1")
     shutil.rmtree(folder)
     line = cannot_resume(capsys, tmp_path / "words", "--max_iters 1")

@@ -199,11 +199,12 @@ def test_a_tokenizer_may_be_given(tmp_path):
     with pytest.raises(FormatError, match="tokenizer.ggml.model = llama, .* gpt2 .*--tokenizer"):
         read(path)
     other = read(written(tmp_path / "other.gguf", *llama())).tokenizer
-    (tmp_path / "tokenizer.json").write_text(other.json, encoding="utf-8")
-    found = read(path, tmp_path / "tokenizer.json")
+    file = tmp_path / "tokenizer.json"
+    file.write_text(other.json, encoding="utf-8")
+    found = read(path, file)
     assert np.array_equal(found.tokenizer.encode(TEXT), other.encode(TEXT))
     assert found.tokenizer.end == 0
-    assert found.notes[1:] == [f"its tokens are those of {tmp_path / 'tokenizer.json'}"]
+    assert found.notes[1:] == [f"its tokens are those of {file}"]
 
 
 @pytest.mark.parametrize("end", [V, "0", None])

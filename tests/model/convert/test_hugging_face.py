@@ -44,7 +44,7 @@ def folder(tmp_path):
 def change(path, changed):
     """Set keys of a JSON file; None takes one away."""
     said = json.loads(path.read_text(encoding="utf-8")) | changed
-    path.write_text(json.dumps({k: v for k, v in said.items() if v is not None}), encoding="utf-8")
+    written(path, json.dumps({k: v for k, v in said.items() if v is not None}))
 
 
 def tensors_of(folder):
@@ -115,8 +115,8 @@ def test_weights_may_stand_in_several_files_that_an_index_names(folder):
     change(index, {"weight_map": where})
     assert "has model.safetensors and a file model.safetensors.index.json that names" in refused(
         folder)
-    for left in (folder / "model.safetensors", index):
-        left.unlink()
+    (folder / "model.safetensors").unlink()
+    index.unlink()
     assert refused(folder).endswith(
         "has no model.safetensors, and no model.safetensors.index.json that names model-0."
         "safetensors, model-1.safetensors; copy all files of the model")
@@ -182,12 +182,12 @@ def test_what_is_missing_or_wrong_in_a_folder_is_named(folder, changed, says):
     elif changed.endswith(".bin"):
         (folder / "model.safetensors").rename(folder / changed)
     else:
-        (folder / "config.json").write_text(changed)
+        written(folder / "config.json", changed)
     assert says in refused(folder)
 
 
 def test_a_vocabulary_of_another_size_or_of_half_a_character_is_refused(folder):
-    (folder / "tokenizer.json").write_text(json.dumps(of_characters("ab")), encoding="utf-8")
+    written(folder / "tokenizer.json", json.dumps(of_characters("ab")))
     assert "the vocabulary has 2 characters, for a model of 16" in refused(folder)
     (folder / "tokenizer.json").unlink()
     assert "tokenizer.json; give the model's tokenizer.json by --tokenizer" in refused(folder)

@@ -17,7 +17,7 @@ from model.convert import gguf
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer
 from model.fine_tuning.initial import load_initial
-from tests.kit import arrays, refusal
+from tests.kit import arrays, normal, refusal
 from tests.model.convert.test_gguf import F16, MERGES, Q8_0, TOKENS, V, gpt2, llama, written
 from tests.token_files import byte_level
 
@@ -56,7 +56,7 @@ def saved(path, config):
 def stored(kind, shape, seed):
     """Random numbers, quantised as llama.cpp does it: what `written` takes."""
     import gguf as library
-    numbers = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    numbers = normal(*shape, seed=seed, dtype=np.float32)
     return kind, shape, library.quantize(numbers, library.GGMLQuantizationType(kind)).tobytes()
 
 

@@ -7,7 +7,7 @@ from minigrad import formulas
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.score import proof, text, windows
 from model.score.proof import Decoder, ProofError, encode, prove
-from tests.kit import LeakyAttention
+from tests.kit import LeakyAttention, refusal
 
 V = 11
 TOKENIZER = CharTokenizer("abcdefghijk")
@@ -25,6 +25,11 @@ def model():
 
 def nats(model, slide=False):
     return text.text_losses(model, IDS, slide).sum()
+
+
+def refused(model):
+    """What the proof says against a model."""
+    return refusal(ProofError, prove, model, TOKENIZER, IDS, nats(model))
 
 
 @pytest.mark.parametrize("slide", [False, True])
@@ -47,22 +52,19 @@ def test_probabilities_that_do_not_sum_to_1_are_refused(model, monkeypatch):
         for part, logp in windows.log_probabilities(model, x):
             yield part, logp + np.float32(0.01)
     monkeypatch.setattr(proof, "log_probabilities", raised)
-    with pytest.raises(ProofError, match="do not sum to 1"):
-        prove(model, TOKENIZER, IDS, nats(model))
+    assert "do not sum to 1" in refused(model)
 
 
 def test_attention_that_sees_the_future_is_refused(model):
     model.blocks[0].attention.__class__ = LeakyAttention
-    with pytest.raises(ProofError, match="the model sees the future"):
-        prove(model, TOKENIZER, IDS, nats(model))
+    assert "the model sees the future" in refused(model)
 
 
 def test_an_n_gram_that_sees_the_next_character_is_refused(model, monkeypatch):
     rows = formulas.ngram_rows
     monkeypatch.setattr(formulas, "ngram_rows", lambda ids, *of_table: rows(
         np.roll(ids, -1, axis=-1), *of_table))
-    with pytest.raises(ProofError, match="the model sees the future"):
-        prove(model, TOKENIZER, IDS, nats(model))
+    assert "the model sees the future" in refused(model)
 
 
 def test_a_model_that_keeps_the_text_that_it_scores_is_not_restored(model, monkeypatch):
@@ -78,8 +80,7 @@ def test_a_model_that_keeps_the_text_that_it_scores_is_not_restored(model, monke
         return found
     monkeypatch.setattr(proof.Reader, "logits", peeking)
     monkeypatch.setattr(proof, "CODED", 1.0)
-    with pytest.raises(ProofError, match="the compressed text is not restored"):
-        prove(model, TOKENIZER, IDS, nats(model))
+    assert "the compressed text is not restored" in refused(model)
 
 
 @pytest.mark.parametrize("likely", [1 / V, 0.5, 1 - 1e-12])
