@@ -296,7 +296,7 @@ figcaption { font-size: 13px; color: var(--soft); padding-bottom: .2rem; }
 th { font-weight: 500; color: var(--soft); }
 th, td { text-align: right; padding: .1rem .5rem; white-space: nowrap; }
 tr > :first-child { text-align: left; padding-left: 0; }
-td.share { background: color-mix(in srgb, var(--blue) calc(var(--p) * 55%), transparent); }
+td.share { background: color-mix(in srgb, var(--blue) calc(var(--p) * 48%), transparent); }
 .house { font-size: 14px; color: var(--soft); } .house a, header a { color: var(--blue); }
 @media (max-width: 72rem) {
   header, section { max-width: 48rem; }
