@@ -59,7 +59,7 @@ def draw(axes, rows):
     names, passes, _, _, ruled, usual, _ = zip(*rows)
     places = range(len(rows))
     axes.hlines(places, ruled, usual, color=GREY, linewidth=1.5, zorder=0)
-    axes.plot(usual, places, "o", color=COLOURS[1], label="without it")
+    axes.plot(usual, places, "o", ms=9, color=COLOURS[1], label="without it")
     axes.plot(ruled, places, "o", color=COLOURS[0], label="with the rule")
     axes.set_yticks(places, [f"{name}, {n:.2g} passes" for name, n in zip(names, passes)])
     axes.set_xlabel("validation loss, nats per character")
