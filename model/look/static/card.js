@@ -82,7 +82,7 @@ function showCost() {
   words.replaceChildren();
   if (!count) return;
   if (!edit) {
-    words.append(make("b", {}, nats(mean)), more(` a ${unit}`), ", ", more(`${on}: `),
+    words.append(make("b", {}, nats(mean)), more(` a ${unit}`), small(", "), more(`${on}: `),
       ...mean > EVEN_LOSS ? [small("worse than a blind guess"), more(` among ${counted(V, unit)}`)]
         : [small(`as a choice among ${fixed(Math.exp(mean), 1)} of ${V}`), more(` ${unit}s`)]);
   } else if (rises.every((rise) => Math.abs(rise) < 5e-4)) {
