@@ -76,7 +76,7 @@ function showLegend() {
   const [words, colours, ...marks] = {
     surprise: edit ? [`How much worse each ${unit} is foreseen with your changes than without.`,
       both, "better by 2 nats", "worse by 2 nats"]
-      : [`How much a ${unit} surprised the model: its loss.  One nat is 2.7 times less likely.`,
+      : [`How much a ${unit} surprised the model: its loss.  One nat more: 2.7 times less likely.`,
         orange, "0 nats: foreseen", `${fixed(EVEN_LOSS, 1)} nats: a blind guess`],
     attention: [`How much ${headName(state.layer, state.head)} looks at each ${unit}, to foresee `
       + "the one at the cursor.", blue, ...MARKS],
