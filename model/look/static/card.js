@@ -76,7 +76,7 @@ const more = (...said) => make("small", { class: "more" }, ...said);    // where
 /** What the text costs, and what changes of the model cost it. */
 function showCost() {
   const losses = seen.map((_, row) => source.loss(row, true));
-  const rises = losses.map((loss, row) => loss === null ? 0 : loss - source.loss(row, false));
+  const rises = losses.map((x, row) => edit && x !== null ? x - source.loss(row, false) : 0);
   const count = losses.filter((loss) => loss !== null).length, mean = sumOf(losses) / count;
   const worse = sumOf(rises), words = byId("cost"), on = `on ${counted(count, unit)}`;
   words.replaceChildren();

@@ -93,13 +93,14 @@ let worths = { key: null, found: new Map() };
 
 /** Find what each trial [name, window, change] adds to the loss of a cache, until a time. */
 function* tryEach(trials, found, loss, until) {
+  const before = loss(plain);
   for (const [name, window, change] of trials.filter(([name]) => !found.has(name))) {
     for (let more = true; more;) {
       if (performance.now() > until) return;
       more = model.read(tried, window, change);
       yield;
     }
-    found.set(name, loss(tried) - loss(plain));
+    found.set(name, loss(tried) - before);
     colourLetters();
   }
 }
