@@ -19,6 +19,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from data import KNOWN_TEXTS, read_text
 from minigrad.words import any_of, in_a_line, shown
 from model.start import ROOT, quit_at_once
@@ -42,7 +44,8 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
     try:
         if signal.getsignal(signal.SIGINT) is quit_at_once:        # all is loaded
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        yield
+        with np.errstate(all="ignore"):     # what is not finite is said in our words
+            yield
         sys.stdout.flush()
     except SystemExit:
         _flush_or_discard_output()

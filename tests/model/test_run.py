@@ -703,7 +703,6 @@ def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, mo
 # Steps that are not finite
 
 BLOWN_UP = "--learning_rate 1e30 --max_iters 50 --grad_clip 0 --warmup_iters 0"
-numpy_may_warn = pytest.mark.filterwarnings("ignore::RuntimeWarning")   # in place of the kernels
 
 
 @contextlib.contextmanager
@@ -733,7 +732,6 @@ def after_step(patch, number, change):
     patch.setattr(mg.AdamW, "step", step)
 
 
-@numpy_may_warn
 @pytest.mark.parametrize("more", ["", "--gradient_accumulation_steps 2 --dropout 0.2"])
 def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_path, capsys, more,
                                                                 monkeypatch):
@@ -767,6 +765,12 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
     run(small_text, out_dir, "--max_iters 0")
     assert (out_dir / "earlier.1" / "nan.npz").exists()
     assert not (out_dir / "nan.npz").exists()
+
+
+def test_numbers_beyond_all_bounds_are_told_without_warnings_of_numpy(small_text, tmp_path):
+    flags = "--learning_rate 1e300 --warmup_iters 0 --eval_interval 1"
+    assert "validation loss after step 1 is nan" in refusal(SystemExit, run, small_text, tmp_path,
+                                                            flags)
 
 
 def test_a_run_that_ended_at_a_nan_is_resumed_as_if_without(small_text, tmp_path):
@@ -817,7 +821,6 @@ def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatc
     assert rows(tmp_path / "cut")[-1][:4] == rows(tmp_path / "skipped")[-1][:4]
 
 
-@numpy_may_warn
 def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(small_text, tmp_path):
     with poisoned(*range(2, 22)):
         line = refusal(SystemExit, run, small_text, tmp_path, "--max_iters 50 --on_nan skip "
