@@ -71,7 +71,7 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, ord
         val_contexts = np.append(n_contexts, val_ranks[:-1])
 
 
-def _count_in_table(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _count_in_table(codes):
     """Return the same as np.unique: the distinct codes in order, the rank of each code among them,
     and their counts.  It is faster, unless the table would be mostly empty."""
     table = np.bincount(codes)
@@ -80,7 +80,7 @@ def _count_in_table(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return np.flatnonzero(present), rank[codes], table[present]
 
 
-def _look_up(grams: np.ndarray, codes: np.ndarray) -> np.ndarray:
+def _look_up(grams, codes):
     """Return the rank of each code among the ascending grams; len(grams) where it is missing."""
     ranks = np.searchsorted(grams, codes)
     found = np.append(grams, -1)[ranks] == codes

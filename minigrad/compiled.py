@@ -14,11 +14,13 @@ clock = pluggable(time.perf_counter)    # seconds; with kernels, it stops while 
 def problem(environment: Mapping[str, str]) -> str:
     """Return a line on what Numba cannot accept, as its own error would not say what to do; "" if
     there is nothing."""
-    value = environment.get("NUMBA_NUM_THREADS", "1").strip()
-    if value.isdecimal() and int(value) > 0:
-        return ""
-    return (f"NUMBA_NUM_THREADS is a whole number of at least 1, not {value!r}; set it to the "
-            "number of threads to use, or unset it")
+    for name, least, what in (("NUMBA_NUM_THREADS", 1, "the number of threads to use"),
+                              ("NUMBA_DISABLE_JIT", 0, "1 for plain NumPy, 0 for kernels")):
+        value = environment.get(name, "1").strip()
+        if not value.isdecimal() or int(value) < least:
+            return (f"{name} is a whole number of at least {least}, not {value!r}; set it to "
+                    f"{what}, or unset it")
+    return ""
 
 
 @pluggable

@@ -2,7 +2,7 @@
 import glob
 import os
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def _plain(path):
     return path.removeprefix(os.path.join(os.curdir, ""))
 
 
-def _folders(top: str) -> Iterator[str]:
+def _folders(top):
     """Yield a folder and its subfolders that are not hidden, each once.  `glob` would follow a link
     to a folder above it for ever."""
     seen = {os.path.realpath(top)}

@@ -13,7 +13,6 @@ import re
 import zipfile
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from data.files import AnyPath
 from data.tokenizer import CharTokenizer
@@ -87,8 +86,9 @@ def _numbers(tensor):
     return tensor.detach().float().numpy()
 
 
-def _model(content: object, size: int, kind: type) -> tuple[TransformerConfig, dict[str, Any]]:
-    """Return the configuration, and the tensors, which are of this kind, by nanoGPT's names."""
+def _model(content, size, kind):
+    """Return the configuration, and the tensors, which are of this kind, by nanoGPT's names.  The
+    file has so many bytes."""
     if not isinstance(content, dict) or not all(isinstance(content.get(key), dict)
                                                 for key in ("model", "model_args")):
         raise FormatError("it has no model and model_args, dicts that nanoGPT's train.py writes")

@@ -4,7 +4,7 @@ its library `tokenizers`, which is imported when a tokenizer is made.
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -187,7 +187,7 @@ class TokenStream(Stream):
 
 
 @contextlib.contextmanager
-def _answered(what: str, kind: type[ValueError] = ValueError) -> Iterator[None]:
+def _answered(what, kind=ValueError):
     """Turn an error of the library into one of a line, and discard what it writes to standard error
     when it panics; a panic is no Exception."""
     with contextlib.ExitStack() as stack:

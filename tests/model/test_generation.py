@@ -7,7 +7,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import Tensor, random
-from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
+from model import CharTokenizer, Transformer, TransformerConfig, generate
 from model.convert.tokens import TokenTokenizer
 from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning, stream_many,
                               window_start)
@@ -150,11 +150,11 @@ def test_logits_that_say_nothing_are_refused_with_a_remedy(logits, temperature):
       for p in (0, -0.1, 1.0001, math.nan, INF)],
     *[({name: -5}, f"{name} is at least 0, not -5") for name in ("max_new_tokens", "seed")],
     *[({name: 3}, f"{name} takes a text, not 3") for name in ("prompt", "stop")],
-    ({"prompt": "abZ"}, r"'Z' \(LATIN CAPITAL LETTER Z\) at position")])
+    ({"prompt": "abZ"}, "'Z' (LATIN CAPITAL LETTER Z) at position")])
 def test_settings_without_a_meaning_and_unknown_characters_are_refused_at_once(settings, message):
     for attempt in (stream, generate):
-        with pytest.raises((ValueError, UnknownCharacterError), match=message):
-            attempt(Reciting("ab"), TOKENIZER, **{"prompt": "a"} | settings)
+        assert message in refusal(ValueError, attempt, Reciting("ab"), TOKENIZER,
+                                  **{"prompt": "a"} | settings)
 
 
 def test_the_same_seed_writes_the_same_text_and_another_seed_another(model):

@@ -21,6 +21,11 @@ def test_what_is_no_number_of_threads_is_named_with_the_remedy(value, fits):
         "of threads to use, or unset it"))
 
 
+def test_what_does_not_say_whether_to_compile_is_named_with_the_remedy():
+    assert problem({"NUMBA_DISABLE_JIT": "0"}) == ""
+    assert "at least 0, not 'yes'; set it to 1 for plain" in problem({"NUMBA_DISABLE_JIT": "yes"})
+
+
 @pytest.mark.parametrize("program", ["train.py", "-m model.sample", "-m model.count",
                                      "-m model.look", "-m model.reverse"])
 def test_a_program_without_threads_ends_in_a_line(program):

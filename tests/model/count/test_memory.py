@@ -117,6 +117,7 @@ def test_a_step_that_needs_more_memory_than_there_is_is_refused(limited, optimiz
     assert refused(needed, batch_size=65).startswith("--batch_size 65, --block_size 64, ")
     assert "--gradient_accumulation_steps 2 need" in refused(needed, gradient_accumulation_steps=2)
     assert "--n_layer 4, --n_embd 128 need" in refused(model - 1)
+    assert "--n_embd 128, --ngram_rows 8192 need" in refused(model, ngrams=2)
     assert "TB of memory" in refused(1e9, inner=10 ** 9)
     for config in (usual, TransformerConfig(30, 32, 6, 2, 32, bias=True, ngrams=3)):
         of_state = (a for *_, a in optimizer_of(Transformer(config), s).state())
