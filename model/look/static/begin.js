@@ -21,8 +21,7 @@ const isWhole = (low, high) => (x) => Number.isInteger(x) && x >= low && x <= hi
 const isNumber = (low, high) => (x) => typeof x === "number" && x >= low && x <= high;
 const isPart = (x) => [...document.querySelectorAll("[data-part]")]
   .some((box) => box.dataset.part === x);
-const [isLayer, isHead, isPlace] = [isWhole(0, layers - 1), isWhole(0, heads - 1),
-  isWhole(0, Number.MAX_SAFE_INTEGER)];
+const [isLayer, isHead, isPlace] = [layers - 1, heads - 1, Infinity].map((x) => isWhole(0, x));
 // What an address may say.
 const FIELDS = {
   text: (x) => live && typeof x === "string", at: (x) => x === null || isPlace(x),
@@ -87,9 +86,10 @@ async function begin() {
     spans = [];
     if (ids && job) update({}, null);
   });
-  facts.worths?.forEach((worth, i) => worths.found.set(tiles[i].name, worth));
   recall();
-  if (live && worths.found.size) worths.key = ids.slice(0, block).join();
+  const isMeasured = !live || state.text === facts.text && start === 0;      // by Python
+  if (isMeasured) facts.worths?.forEach((worth, i) => worths.found.set(tiles[i].name, worth));
+  worths.key = seen.join();
   showWorths();
 }
 
