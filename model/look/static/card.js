@@ -83,8 +83,9 @@ function showCost() {
   if (!count) return;
   if (!edit) {
     words.append(make("b", {}, nats(mean)), more(` a ${unit}`), small(", "), more(`${on}: `),
-      ...mean > EVEN_LOSS ? [small("worse than a blind guess"), more(` among ${counted(V, unit)}`)]
-        : [small(`as a choice among ${fixed(Math.exp(mean), 1)} of ${V}`), more(` ${unit}s`)]);
+      small(mean > EVEN_LOSS ? "worse than a blind guess" : `as a choice among ${
+        fixed(Math.exp(mean), 1)} of ${whole(V)}`),
+      more(mean > EVEN_LOSS ? ` among ${counted(V, unit)}` : ` ${unit}s`));
   } else if (rises.every((rise) => Math.abs(rise) < 5e-4)) {
     words.append(make("b", {}, "No letter so far costs more or less."), more("  Only what is "
       + "expected at the cursor may change: see above."));

@@ -6,10 +6,7 @@ const COLUMNS = ["step", "training loss (nats)", "validation loss (nats)", "lear
 /** A number in three digits, or if it is large, in all. */
 const brief = (x) => Math.abs(x) >= 1000 ? fixed(x, 0) : String(Number(x.toPrecision(3)))
   .replace("-", "−");
-const logged = (x, i) => {
-  if (x === null) return "–";
-  return i === 1 || i === 2 ? fixed(x, 3) : brief(x);
-};
+const logged = (x, i) => x === null ? "–" : i === 1 || i === 2 ? fixed(x, 3) : brief(x);
 const NO_COUNTS = `There are no counted n-grams beside it, because ${facts.no_counts}.`;
 
 function fillRun() {
