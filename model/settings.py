@@ -163,8 +163,9 @@ MOST_ACTIVATIONS = 0.15
 
 
 def recipe(name: str, characters: int = 0, minutes: float | None = None,
-           max_iters: int | None = None) -> Given:
-    """Return the settings of a recipe for a text of that many characters and a run of that length.
+           max_iters: int | None = None, given: Given | None = None) -> Given:
+    """Return the settings of a recipe for a text of that many characters and a run of that length,
+    whose steps are as large as the settings in `given` make them.
 
     "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern"
     adapts three things.  The block fits the validation split.  Batches are small enough for
@@ -186,7 +187,8 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
     if minutes is not None:
         read = min(minutes * CHARACTERS_A_MINUTE, read)
     if max_iters is not None:
-        read = min(max_iters * batch * block, read)
+        step = Settings(**dict(block_size=block, batch_size=batch) | (given or {})).characters
+        read = min(max_iters * step, read)
         chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
         if is_short(characters):
             usual = chosen["eval_interval"]
@@ -223,7 +225,7 @@ def completed(given: Given, characters: int) -> Given:
         if name != "gpt2" and characters and is_short(characters):
             step = Settings(**recipe(name, characters) | given).characters
             max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, step))
-    return recipe(name, characters, minutes, max_iters) | given
+    return recipe(name, characters, minutes, max_iters, given) | given
 
 
 def resolve(given: Given, earlier: Settings | TransformerConfig | None = None, characters: int = 0,
