@@ -140,7 +140,7 @@ class Tensor:
         if self.node is None:
             raise ValueError(f"{self!r} depends on nothing that requires a gradient")
         if g is None:
-            if self.data.size != 1:
+            if self.size != 1:
                 raise ValueError(f"{_brief(self.data)} is not a single number: say which gradient "
                                  "to start from, as in y.backward(g), or sum it first")
             g = np.ones_like(self.data)
@@ -171,7 +171,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     if f is None:
         return partial(op, register=register)
     name = f.__name__
-    signature = inspect.signature(f).replace(return_annotation=Tensor)
+    signature = inspect.signature(f, eval_str=True).replace(return_annotation=Tensor)
     plain = [PLAIN.get(p.annotation, ()) for p in signature.parameters.values()]
 
     @wraps(f)
@@ -192,7 +192,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             values = zip(*made, strict=True) if several else [made]
             out = [_record(name, value, vjps, parents) for value, vjps in values]
         except Exception as error:
-            if "unexpected keyword" in str(error):
+            if arrays is args:          # they do not fit the arguments of the op
                 takes = ", ".join(signature.parameters).replace("axis", "axis (PyTorch's dim)")
                 error.args = f"{error}; {name} takes {takes}",
             error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")

@@ -38,6 +38,7 @@ def gradcheck(f: Callable, *arrays: Any, eps: float = 1e-6, atol: float = 1e-5,
     Returns
     -------
     True, always: a disagreement raises GradcheckError, naming argument, index and both numbers.
+    Of an argument or a value without elements there is nothing to compare: f is only called.
 
     Raises
     ------

@@ -48,8 +48,7 @@ def test_probabilities_are_those_of_the_published_formula_and_sum_to_one(vocab_s
 
 
 def test_the_losses_on_the_built_in_text_are_the_published_ones(lantern):
-    losses = ngram_losses(*lantern, orders=6)
-    assert [f"{loss:.3f}" for loss in losses] == [
+    assert [f"{loss:.3f}" for loss in ngram_losses(*lantern, orders=6)] == [
         "3.279", "2.332", "1.704", "1.414", "1.327", "1.323"]
 
 

@@ -694,8 +694,8 @@ def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, mo
     assert f'"{folder / "1.txt"}" is neither a known text' in line
     assert "with --data FILE" in line
     resume(tmp_path / "words", "--data", small_text, "--max_iters 2")
-    kept = load_checkpoint(tmp_path / "words" / "last.npz").training["settings"]["data"]
-    assert kept == str(small_text)
+    settings = load_checkpoint(tmp_path / "words" / "last.npz").training["settings"]
+    assert settings["data"] == str(small_text)
     assert "the text of 2 files is not the one that the run in" in cannot_resume(
         capsys, tmp_path / "words", "--data", small_text, "lantern")
 

@@ -276,5 +276,4 @@ def test_model_that_no_machine_could_hold_has_shapes(position):
     assert taken[0] < 1_000_000
     assert model.token_embedding.weight.shape == (10 ** 9, 10 ** 8)
     assert model.blocks[8].mlp.up.weight.shape == (4 * 10 ** 8, 10 ** 8)
-    says = refusal(ValueError, vast.check_claim, 8)
-    assert says == "it claims 9 layers, and holds 8 weights"
+    assert refusal(ValueError, vast.check_claim, 8) == "it claims 9 layers, and holds 8 weights"

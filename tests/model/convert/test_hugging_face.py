@@ -214,8 +214,7 @@ def test_only_a_tokenizer_of_characters_is_taken_for_one():
     ids=lambda value: str(value)[:20])
 def test_a_tokenizer_of_tokens_comes_back_with_the_end_of_a_text(tmp_path, ends, end, note):
     hugging_face.write(tmp_path, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
-    said = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    assert said["eos_token"] == END
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["eos_token"] == END
     if ends is not None:
         change(tmp_path / "config.json", {"eos_token_id": ends})
     back = hugging_face.read(tmp_path)

@@ -130,8 +130,8 @@ def test_numbers_that_do_not_have_their_checksum_are_refused(tmp_path):
     path = saved(tmp_path / "ckpt.pt", names={NORM: numbers})
     bits = numbers.numpy().tobytes()
     written(path, path.read_bytes().replace(bits, b"\1" + bits[1:]))
-    said = refusal(FormatError, nanogpt.read, path)
-    assert re.search(r"its member ckpt/data/\d is damaged", said)
+    assert re.search(r"its member ckpt/data/\d is damaged",
+                     refusal(FormatError, nanogpt.read, path))
 
 
 @pytest.mark.needs()

@@ -131,8 +131,8 @@ def test_a_checkpoint_keeps_blocks_until_the_model_is_trained(capsys):
     assert Path("copy.npz").read_bytes() == Path("out/ckpt.npz").read_bytes()
     capsys.readouterr()
     model = load_initial("out").model
-    said = capsys.readouterr().out
-    assert said == "unpacked    the weights, from F16, Q4_1, Q8_0 to float32, for training\n"
+    assert capsys.readouterr().out == (
+        "unpacked    the weights, from F16, Q4_1, Q8_0 to float32, for training\n")
     for name, a in gguf.read(file).weights.items():
         assert np.array_equal(dict(model.named_parameters())[name].data, a), name
 

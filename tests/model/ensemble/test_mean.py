@@ -8,7 +8,7 @@ import minigrad as mg
 from model import Transformer, TransformerConfig, load_checkpoint, sample, save_checkpoint
 from model.ensemble.mean import Ensemble, averaged, mean_of
 from model.score.text import text_losses
-from tests.kit import written
+from tests.kit import refusal, written
 
 SHAKEN = 1.5
 
@@ -70,8 +70,7 @@ def test_another_vocabulary_is_refused_by_name(trained, tmp_path):
     tokenizer = type(first.tokenizer)("other letters")
     save_checkpoint(path, Transformer(TransformerConfig(tokenizer.vocab_size, 4, 1, 1, 4)),
                     tokenizer)
-    with pytest.raises(ValueError, match=f"{path} has another vocabulary"):
-        averaged(first, [path])
+    assert f"{path} has another vocabulary" in refusal(ValueError, averaged, first, [path])
 
 
 def test_ngrams_are_counted_only_if_all_were_trained_on_one_text(trained, tmp_path):
