@@ -67,6 +67,12 @@ def test_whatever_happens_the_old_file_alone_is_left(tmp_path, monkeypatch, erro
     assert caught.value.filename == str(path)
 
 
+def test_what_went_wrong_is_said_and_not_that_its_traces_cannot_be_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(pathlib.Path, "unlink", lambda path: os.stat(""))
+    with pytest.raises(KeyError), replacing(tmp_path / "file"):
+        raise KeyError
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="it tells files from folders there")
 def test_a_folder_need_not_be_synchronised_where_the_system_cannot(tmp_path, monkeypatch):
     def fsync(file):

@@ -51,8 +51,8 @@ def test_Tensor_of_one_number_is_formatted_as_a_number(x):
     assert f"{Tensor(7):05d}" == "00007"
     assert f"{Tensor([2.0]):6.2f}" == "  2.00"
     assert f"{x.sum()}" == str(x.sum())
-    six = Tensor(range(6))
-    assert "has 6 numbers, and '.3f' formats one" in refusal(TypeError, format, six, ".3f")
+    assert "has 6 numbers, and '.3f' formats one" in refusal(
+        TypeError, format, Tensor(range(6)), ".3f")
 
 
 def test_Tensor_gives_rows_through_which_gradients_go(x):

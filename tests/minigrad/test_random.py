@@ -58,5 +58,5 @@ def test_a_setting_moves_the_draws_of_its_own_purpose_alone(draws, flags, moved)
 def test_a_generator_of_rows_draws_what_the_one_that_it_is_made_from_would_draw():
     rng = generator(3, "dropout")
     expected = generator(3, "dropout").integers(2**63, size=3)
-    found = [r.integers(2**63) for r in (RowsFrom(rng, 5), rng, RowsFrom(rng, 0))]
-    assert found == list(expected)
+    assert list(expected) == [r.integers(2**63)
+                              for r in (RowsFrom(rng, 5), rng, RowsFrom(rng, 0))]

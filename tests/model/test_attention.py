@@ -122,8 +122,7 @@ def test_scaled_dot_product_attention_takes_a_mask_that_is_added_or_says_where_t
 
 @pytest.mark.parametrize("scale", [None, 1.0])
 def test_WeightlessAttention_is_the_formula_with_the_input_three_times(scale):
-    found = WeightlessAttention(scale)(Tensor(X)).data
-    assert close([found], [mixed(X, X, X, scale)])
+    assert close([WeightlessAttention(scale)(Tensor(X)).data], [mixed(X, X, X, scale)])
 
 
 def test_CausalAttention_refuses_more_positions_than_it_was_made_for():

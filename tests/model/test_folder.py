@@ -135,8 +135,8 @@ def test_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_pat
 def test_kept_names_the_command_if_there_is_a_file_to_resume_from(tmp_path, names, kept):
     for name in names:
         written(tmp_path / name, "")
-    said = Folder(str(tmp_path)).kept()
-    assert said.endswith(f"python train.py --init_from resume --out_dir {tmp_path}") == kept
+    assert kept == Folder(str(tmp_path)).kept().endswith(
+        f"python train.py --init_from resume --out_dir {tmp_path}")
 
 
 def test_begin_leaves_no_file_of_an_earlier_run_in_the_folder(tmp_path):

@@ -46,6 +46,10 @@ def state_of(path):
     return load_checkpoint(path).training["state"]
 
 
+def settings_in(out_dir):
+    return load_checkpoint(out_dir / "last.npz").training["settings"]
+
+
 def iteration(path):
     return state_of(path)["iteration"]
 
@@ -292,8 +296,8 @@ def test_saved_is_not_changed_by_later_steps():
 
 def test_note_evaluation_keeps_the_first_of_equal_losses():
     state = State(seed=0)
-    improved = [state.note_evaluation(loss) for loss in (3.0, 3.0, 2.5, 2.75, 2.5, 2.25)]
-    assert improved == [True, False, True, False, False, True]
+    assert [state.note_evaluation(loss) for loss in (3.0, 3.0, 2.5, 2.75, 2.5, 2.25)] == [
+        True, False, True, False, False, True]
     assert state.best == 2.25
 
 
@@ -648,7 +652,7 @@ def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_pa
     assert iteration == "0"
     assert seconds == "0.00"
     assert f"with the weights of {trained / 'ckpt.npz'}\ntext  " in capsys.readouterr().out
-    kept = load_checkpoint(tmp_path / "out" / "last.npz").training["settings"]
+    kept = settings_in(tmp_path / "out")
     assert kept["init_from"] == str(trained / "ckpt.npz")
     assert kept["out_dir"] == str(tmp_path / "out")
 
@@ -665,7 +669,7 @@ def test_fine_tuning_may_start_in_its_own_folder_and_be_resumed(out_dir, new_tex
     assert moved.read_bytes() == before
     resume(out_dir, "--max_iters 2")
     assert rows(out_dir)[-1][0] == "2"
-    assert load_checkpoint(out_dir / "last.npz").training["settings"]["init_from"] == str(moved)
+    assert settings_in(out_dir)["init_from"] == str(moved)
 
 
 def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, monkeypatch, capsys):
@@ -681,7 +685,7 @@ def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, mo
     assert f"not taken: what is in {folder / 'drafts'}\ntext        of 2 files: " in said
     assert losses(tmp_path / "folder") == losses(trained)
     assert same_arrays(tmp_path / "folder" / "last.npz", trained / "last.npz")
-    settings = load_checkpoint(tmp_path / "folder" / "last.npz").training["settings"]
+    settings = settings_in(tmp_path / "folder")
     assert settings["data"] == [str(folder / "1.txt"), str(folder / "2.md")]
 
     monkeypatch.chdir(folder)
@@ -694,7 +698,7 @@ def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, mo
     assert f'"{folder / "1.txt"}" is neither a known text' in line
     assert "with --data FILE" in line
     resume(tmp_path / "words", "--data", small_text, "--max_iters 2")
-    settings = load_checkpoint(tmp_path / "words" / "last.npz").training["settings"]
+    settings = settings_in(tmp_path / "words")
     assert settings["data"] == str(small_text)
     assert "the text of 2 files is not the one that the run in" in cannot_resume(
         capsys, tmp_path / "words", "--data", small_text, "lantern")

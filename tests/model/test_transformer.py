@@ -166,8 +166,7 @@ def test_Dropout_falls_on_embeddings_and_in_each_block_on_attention_and_branches
     attended = x + mg.dropout(change, 0.3, drawn)
     change = block.mlp(block.norm2(attended))
     expected = attended + mg.dropout(change, 0.3, drawn)
-    found = block(x, np.random.default_rng(2))
-    assert np.array_equal(found.data, expected.data)
+    assert np.array_equal(block(x, np.random.default_rng(2)).data, expected.data)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 1e-12)])

@@ -141,8 +141,7 @@ def test_configuration_weights_and_tokens_come_out(made, config, alignment, tmp_
         assert found.weights[name].dtype == np.float32
     assert list(found.weights) == list(weights_of(config))
     assert found.tokenizer.end == 0 and found.tokenizer.vocab_size == V
-    ids = found.tokenizer.encode(TEXT)
-    assert found.tokenizer.decode(ids) == TEXT.replace(END, "")
+    assert found.tokenizer.decode(found.tokenizer.encode(TEXT)) == TEXT.replace(END, "")
     assert found.notes[0].startswith("its weights are stored as F32; a checkpoint keeps ")
 
 

@@ -31,6 +31,11 @@ def folder(tmp_path):
     return tmp_path
 
 
+def refused(*files):
+    """Why a checkpoint is not read."""
+    return refusal(FormatError, nanogpt.read, *files)
+
+
 class Reduced:
     """Pickled as a call that makes a folder."""
 
@@ -57,7 +62,7 @@ def test_the_characters_are_found_where_nanogpt_keeps_them_and_keep_their_ids(fo
     meta.write_bytes(pickle.dumps({"itos": dict(enumerate(CHARACTERS[::-1]))}))
     assert nanogpt.read(path).tokenizer.vocabulary == CHARACTERS[::-1]
     meta.unlink()
-    said = refusal(FormatError, nanogpt.read, path)
+    said = refused(path)
     assert "put its meta.pkl (data/hello/meta.pkl of nanoGPT) beside " in said
     assert "--tokenizer" in said
 
@@ -75,7 +80,7 @@ def test_a_meta_pkl_that_is_not_of_this_model_is_refused_and_not_executed(meta, 
                                                                           monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "meta.pkl").write_bytes(meta)
-    said = refusal(FormatError, nanogpt.read, folder / "ckpt.pt")
+    said = refused(folder / "ckpt.pt")
     assert "meta.pkl is not the meta.pkl of this checkpoint: " in said and re.search(says, said)
     assert not (folder / "here").exists()
 
@@ -130,8 +135,7 @@ def test_numbers_that_do_not_have_their_checksum_are_refused(tmp_path):
     path = saved(tmp_path / "ckpt.pt", names={NORM: numbers})
     bits = numbers.numpy().tobytes()
     written(path, path.read_bytes().replace(bits, b"\1" + bits[1:]))
-    assert re.search(r"its member ckpt/data/\d is damaged",
-                     refusal(FormatError, nanogpt.read, path))
+    assert re.search(r"its member ckpt/data/\d is damaged", refused(path))
 
 
 @pytest.mark.needs()
@@ -149,7 +153,7 @@ def test_a_dataset_that_is_no_name_of_a_folder_is_not_looked_for(dataset, tmp_pa
         (tmp_path / folder).mkdir()
         shutil.copy(tmp_path / "meta.pkl", tmp_path / folder)
     (tmp_path / "meta.pkl").unlink()
-    assert "put its meta.pkl beside" in refusal(FormatError, nanogpt.read, path)
+    assert "put its meta.pkl beside" in refused(path)
 
 
 REFUSED = {
@@ -175,7 +179,7 @@ REFUSED = {
 def test_a_file_that_holds_another_model_is_refused_in_a_line(changes, why, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = saved(tmp_path / "ckpt.pt", **changes)
-    said = refusal(FormatError, nanogpt.read, path)
+    said = refused(path)
     assert said.startswith(f"{path} ") and re.search(why, said) and len(said) < 400
     assert not (tmp_path / "here").exists()
 
@@ -194,5 +198,5 @@ def test_a_model_of_tokens_takes_a_tokenizer_from_a_file_and_keeps_its_rows(V, n
 @pytest.mark.parametrize("content, says", [(byte_level(), "266 ids for a model of 3"),
                                            ("", "cannot read its")])
 def test_a_tokenizer_of_another_model_is_refused(content, says, tmp_path):
-    tokenizer = written(tmp_path / "tokenizer.json", content)
-    assert says in refusal(FormatError, nanogpt.read, saved(tmp_path / "ckpt.pt"), tokenizer)
+    assert says in refused(saved(tmp_path / "ckpt.pt"),
+                           written(tmp_path / "tokenizer.json", content))

@@ -95,14 +95,16 @@ def in_json(*path):
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
 def test_write_stores_a_model_of_characters_that_comes_back(config, kind, capsys):
     model = saved("ckpt.npz", config)
-    main(["ckpt.npz", "m.gguf", "--as", kind])
+    main(["ckpt.npz", "m.gguf", "--as", "f16", "--as", kind])
     found = gguf.read("m.gguf")
     assert found.config == config
     assert found.tokenizer.vocabulary == CHARACTERS
     most = {"f32": 0, "f16": 2 ** -11, "bf16": 2 ** -8, "q8_0": 1 / 254 + 2 ** -11}[kind]
     for name, p in model.named_parameters():
         assert np.abs(found.weights[name] - p.data).max() <= most * np.abs(p.data).max(), name
-    assert "they are the same" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "they are the same" in said.out
+    assert said.err == "warning: --as is given 2 times; the last one counts\n"
 
 
 @pytest.mark.parametrize("made, changes", [
@@ -121,8 +123,8 @@ def test_a_checkpoint_keeps_blocks_until_the_model_is_trained(capsys):
              for part, rows in dict(q=32, k=16, v=16).items()}
     file = imported(**parts, **{"blk.1.attn_q.weight": stored(Q8_0, (32, 32), 4)})
     kept = arrays("out/ckpt.npz")
-    qkv = kept["model/blocks.0.attention.qkv.weight"]
-    assert qkv.tobytes() == b"".join(content for _, _, content in parts.values())
+    assert kept["model/blocks.0.attention.qkv.weight"].tobytes() == b"".join(
+        content for _, _, content in parts.values())
     kinds = {name: kind_of(a) for name, a in kept.items() if kind_of(a)}
     assert kinds == {"model/token_embedding.weight": "Q8_0", "model/blocks.0.mlp.up.weight": "Q4_1",
                      "model/blocks.0.attention.qkv.weight": "Q4_1",
@@ -144,8 +146,7 @@ def test_write_keeps_options_that_the_keys_of_a_file_cannot_say():
     other.load_state_dict(model.state_dict())
     save_checkpoint("other.npz", other, tokenizer)
     main(["other.npz", "m.gguf"])
-    found = gguf.read("m.gguf")
-    assert found.config == other.config
+    assert gguf.read("m.gguf").config == other.config
     # Rotary positions reach as far as before.
     assert stated("m.gguf")["llama.context_length"] == model.config.block_size == 16
     through("m.gguf", "out2", "again.gguf")
