@@ -9,6 +9,7 @@ allocated, and nothing is unpickled.  np.load(path, allow_pickle=False) reads th
 """
 import contextlib
 import errno
+import glob
 import hashlib
 import math
 import os
@@ -41,11 +42,13 @@ def replacing(path: AnyPath, before: AnyPath | None = None) -> Iterator[BinaryIO
     """Open a new file to write and read.  It replaces `path` once it is on the disk.
 
     Whatever happens, `path` is the old file or the new one, whole.  With `before`, the old file is
-    renamed to that, and for a moment `path` does not exist.  A folder is refused at once.
+    renamed to that, and for a moment `path` does not exist.  A folder is refused at once.  What
+    killed processes have left of such a file is removed.
     """
     path = pathlib.Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    remove_left(path.parent, f"{glob.escape(path.name)}.*.part")
     aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(aside, "w+b") as file:
@@ -192,8 +195,7 @@ def claimed(folder: pathlib.Path) -> Iterator[None]:
         except OSError as error:        # a full disk
             error.filename = folder
             raise
-        for part in folder.glob("*.part"):
-            remove_if_left(part)
+        remove_left(folder, "*.part")
         yield
 
 
@@ -216,15 +218,17 @@ def _lock(file):
     return True
 
 
-def remove_if_left(part: pathlib.Path) -> None:
-    """Remove a file or folder NAME.PID.part, unless the process PID, which writes it, is alive."""
-    number = part.name.split(".")[-2]
-    if number.isdecimal() and not _is_alive(int(number)):
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):      # on Windows, a file that is being written
-                part.unlink()
+def remove_left(folder: pathlib.Path, pattern: str) -> None:
+    """Remove the files and folders NAME.PID.part that match a pattern, but none whose process PID,
+    which writes it, is alive."""
+    for part in folder.glob(pattern):
+        number = part.name.split(".")[-2]
+        if number.isdecimal() and not _is_alive(int(number)):
+            if part.is_dir():
+                shutil.rmtree(part, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):      # on Windows, a file that is being written
+                    part.unlink()
 
 
 def _is_alive(process):

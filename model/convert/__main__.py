@@ -30,7 +30,7 @@ from types import ModuleType
 
 import numpy as np
 
-from data.files import remove_if_left, rename
+from data.files import remove_left, rename
 from minigrad.words import number_of, scaled, shown
 from model.checkpoint import BEST, CheckpointError
 from model.command import (Interrupts, Parser, announced_if_slow, answering, command_line, flag,
@@ -178,8 +178,7 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
     there = next(folder for folder in (target, *target.absolute().parents) if folder.exists())
     scratch = there / PART.format(os.getpid())
     part = scratch / "whole"
-    for left in there.glob(PART.format("*")):
-        remove_if_left(left)
+    remove_left(there, PART.format("*"))
     try:
         scratch.mkdir()
         yield part

@@ -336,8 +336,10 @@ def test_what_a_killed_process_held_and_wrote_is_in_the_way_of_none(tmp_path):
     names = [f"last.npz.{number}.part" for number in (process.pid, os.getpid(), os.getppid())]
     for name in (*names, f"x.{10**30}.part", "mine.part"):
         written(tmp_path / name, "half")
+    with replacing(tmp_path / "last.npz"):
+        assert not (tmp_path / names[0]).exists()
     with claimed(tmp_path):         # what a living process writes, and something else, are left
-        assert {*os.listdir(tmp_path)} == {".lock", names[2], "mine.part"}
+        assert {*os.listdir(tmp_path)} == {".lock", "last.npz", names[2], "mine.part"}
 
 
 @pytest.mark.skipif(files.fcntl is None, reason="Windows has locks everywhere")

@@ -228,6 +228,6 @@ BAD_STATES = [
 def test_load_state_dict_refuses_a_state_that_does_not_fit_and_changes_nothing(spoil, message):
     module = Outer()
     before = values(module)
-    state = spoil({name: array + 100 for name, array in module.state_dict().items()})
-    assert refusal(ValueError, module.load_state_dict, state) == message
+    assert message == refusal(ValueError, module.load_state_dict, spoil(
+        {name: array + 100 for name, array in module.state_dict().items()}))
     assert unchanged(module, before)

@@ -473,8 +473,8 @@ def test_an_axis_that_does_not_exist_is_refused_by_every_op(name, before, axis):
 def test_ops_refuse_types_that_a_tensor_cannot_hold(dtype):
     for name, args, settings in EACH:
         given = [a.astype(dtype) for a in floats(args)]
-        says = refusal(TypeError, applied, name, args, settings, given)
-        assert f"float64, integers or bools), not {dtype}: convert it first" in says
+        assert f"float64, integers or bools), not {dtype}: convert it first" in refusal(
+            TypeError, applied, name, args, settings, given)
 
 
 def test_equal_maxima_share_the_gradient():

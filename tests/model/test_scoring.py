@@ -216,8 +216,7 @@ def mix_up_time_and_heads(self, x):
 
 class Narrow(PlainAttention):
     def __call__(self, ids):
-        one = np.eye(V)[3]                              # (V,)
-        return super().__call__(ids) + 1e-9 * one * np.roll(ids, -1, axis=1)[..., None]
+        return super().__call__(ids) + 1e-9 * np.eye(V)[3] * np.roll(ids, -1, axis=1)[..., None]
 
 
 class Shifted(PlainAttention):

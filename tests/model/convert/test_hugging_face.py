@@ -193,8 +193,8 @@ def test_a_vocabulary_of_another_size_or_of_half_a_character_is_refused(folder):
     assert "tokenizer.json; give the model's tokenizer.json by --tokenizer" in refused(folder)
     other = written(folder / "characters.json", json.dumps(of_characters(VOCABULARY)))
     assert hugging_face.read(folder, other).tokenizer.vocabulary == VOCABULARY
-    model = found(GPT2, CharTokenizer.of("ab\ud800"))
-    assert "half a pair of surrogates" in refusal(FormatError, hugging_face.write, folder, model)
+    assert "half a pair of surrogates" in refusal(
+        FormatError, hugging_face.write, folder, found(GPT2, CharTokenizer.of("ab\ud800")))
 
 
 def test_only_a_tokenizer_of_characters_is_taken_for_one():

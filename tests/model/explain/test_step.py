@@ -240,7 +240,7 @@ def test_a_tiny_model_and_a_step_that_changes_nothing_are_shown(tmp_path, channe
 def test_each_optimiser_of_a_step_is_shown_with_its_rate(small_text, tmp_path):
     said = stages(explained(small_text, tmp_path, "--optimizer", "muon", "--muon_lr", "0.06"))
     for name, rate in (("AdamW", "0.001667"), ("Muon", "0.01")):
-        words = f". The learning rate is {rate}, 16.7% of the highest"
-        assert words in said[f"The step of {name}"].words
+        assert (f". The learning rate is {rate}, 16.7% of the highest"
+                in said[f"The step of {name}"].words)
     _, moved, _, share = rows(said["The step of Muon"])["blocks.0.mlp.up.weight"]
     assert close(share, float(moved) / 0.01, 2e-3)

@@ -103,8 +103,8 @@ def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
     model = new_model(SMALL)
     texts = ["abc", "a", "zzzzz"]
     each = [reverse.loss_of(model, "sort", [text]).item() * (len(text) + 1) for text in texts]
-    together = reverse.loss_of(model, "sort", texts).item()
-    assert np.isclose(together, sum(each) / (3 + 1 + 5 + 3), rtol=1e-5)
+    assert np.isclose(reverse.loss_of(model, "sort", texts).item(), sum(each) / (3 + 1 + 5 + 3),
+                      rtol=1e-5)
     by_hand = model(as_ids(["ca"]), as_ids(["\2ac"])).data[0]           # logits after begin, a, c
     logp = by_hand - np.log(np.exp(by_hand).sum(axis=-1, keepdims=True))
     assert np.isclose(reverse.loss_of(model, "sort", ["ca"]).item(),

@@ -65,8 +65,8 @@ def test_a_child_that_a_file_starts_is_ended_and_nothing_is_left_in_its_folder(c
 
 
 def test_what_a_file_prints_goes_to_standard_error(tmp_path, capfd):
-    path = written(tmp_path / "e1_softmax.py", "print('so far')\nexit()\n" + SOFTMAX)
-    assert "SystemExit" in process.check(path).text()
+    assert "SystemExit" in process.check(
+        written(tmp_path / "e1_softmax.py", "print('so far')\nexit()\n" + SOFTMAX)).text()
     out, err = capfd.readouterr()
     assert "so far" in err and out == ""
 
