@@ -113,11 +113,11 @@ def numbers():
                                       for module in (load(), one)]),
                             ["one.py", "this page"], SHOWN)],
         "The text": [Table("The number of each word", ids[None], ["number"], WORDS)],
-        "Two moves of arrays": [Table("The total of two rows: (2, 3) → (2, 1)",
-                                      np.hstack([pairs, one.total(pairs)]), ["", ""],
-                                      ["", "", "", "total"]),
-                                Table("A turn of the same rows: (2, 3) → (3, 2)",
-                                      one.turn(pairs), ["", "", ""], ["", ""])],
+        "Two operations on arrays": [
+            Table("The total of two rows: (2, 3) → (2, 1)",
+                  np.hstack([pairs, one.total(pairs)]), ["", ""], ["", "", "", "total"]),
+            Table("A turn of the same rows: (2, 3) → (3, 2)",
+                  one.turn(pairs), ["", "", ""], ["", ""])],
         "A Tensor": [Table("y = a @ b, a row times a column, is 2 · 5 + 3 · 7 = 31.  The gradient "
                            "of each is the other:",
                            np.hstack([row.data.T, column.data, row.grad.T, column.grad]),
@@ -178,7 +178,7 @@ PARTS = [
          "This page reads six words in place of a million letters. The rest is the same. "
          "`encode` is all that there is to a tokenizer of letters.",
          [("data/reading.py", "read_text"), ("data/tokenizer.py", "CharTokenizer")]),
-    Part("# Two moves", "Two moves of arrays",
+    Part("# Two operations", "Two operations on arrays",
          "The last two axes change places, or the last one is summed. Axes before these are left "
          "as they are: `...` stands for them.",
          [("minigrad/ops.py", "swapaxes"), ("minigrad/ops.py", "sum")]),

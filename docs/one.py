@@ -1,7 +1,7 @@
 """A transformer that learns to write, whole, in plain NumPy: python docs/one.py
 
-It reads twelve plays, learns to guess their next letter, and writes a scene, all in about
-three minutes.  If other programs run, set OPENBLAS_NUM_THREADS=1, or it may take hours.
+It reads plays, learns to guess their next letter, and writes a scene, all in about three
+minutes.  If other programs run, set OPENBLAS_NUM_THREADS=1, or it may take hours.
 """
 from pathlib import Path
 
@@ -14,13 +14,13 @@ H = 4               # heads of attention,
 D = C // H          # with so many channels each
 LAYERS = 4          # blocks, each of which improves what the model knows of a letter
 STEPS = 1300        # of training
-RATE = 0.003        # about how far a weight moves in a step, at its highest
+RATE = 0.003        # about how far a step moves a weight, if its gradients agree
 DECAY = 0.1         # what pulls weights back to 0
 BETA1 = 0.9         # how much of the gradients' mean AdamW keeps in a step
 BETA2 = 0.99        # the same, for the mean of their squares
 FLOAT = np.float32  # numbers of 32 bits
 
-# The text.  A model reads numbers, so each letter gets an id: its index in the alphabet.
+# The text.  A model reads numbers, so each letter (a space is one, too) gets an id.
 PLAYS = Path(__file__).parent / "../data/lantern_plays.txt"
 TEXT = PLAYS.read_text("utf-8")
 ALPHABET = sorted(set(TEXT))
@@ -29,16 +29,16 @@ V = len(ALPHABET)
 def encode(text):
     return np.array([ALPHABET.index(letter) for letter in text])
 
-# Two moves of arrays that come again and again.
+# Two operations on arrays that come again and again.
 def turn(a):
     return a.swapaxes(-1, -2)                   # (..., n, m) -> (..., m, n)
 
 def total(a):
     return a.sum(axis=-1, keepdims=True)        # (..., n) -> (..., 1)
 
-# A Tensor is an array that remembers its sources: the Tensors it was made from.  Each has
-# a function with it, its vjp (vector-Jacobian product).  From g, d(loss)/d(this), the vjp
-# makes d(loss)/d(source).
+# A Tensor is an array that remembers its sources, the Tensors it was made from, each with
+# a vjp (vector-Jacobian product).  This makes d(loss)/d(source) of g, d(loss)/d(this): by
+# the chain rule, [j] of it is g[i] d(this[i])/d(source[j]), summed over i.
 class Tensor:
     grad = 0                            # d(loss)/d(this), once `backward` has been there
 
@@ -69,8 +69,8 @@ class Tensor:
         return Tensor(turn(self.data), (self, turn))
 
 # The way back, from the loss to all that it was made from.  A Tensor's gradient is the
-# sum of what arrives from each use of it.  It is passed on when all has arrived: so a
-# list names sources before what is made from them, and we read it from its end.
+# sum of what arrives from each use of it, and is passed on when all has arrived.  So we
+# list every source before what is made from it, and go through the list from its end.
 def in_order(tensor, done):
     for source, _ in tensor.sources:
         if source not in done:
@@ -83,8 +83,8 @@ def backward(loss):
     for tensor in reversed(in_order(loss, [])):
         for source, vjp in tensor.sources:
             arrives = vjp(tensor.grad)
-            while arrives.ndim > source.data.ndim:  # each index of this axis used the
-                arrives = arrives.sum(axis=0)       # same source: add up
+            while arrives.ndim > source.data.ndim:  # NumPy used the source for each
+                arrives = arrives.sum(axis=0)       # index of this axis: add up
             source.grad = source.grad + arrives
 
 # An embedding looks up a row of numbers for each letter.  Its vjp puts the gradients back
@@ -96,13 +96,13 @@ def embedding(ids, table):
         return rows
     return Tensor(table.data[ids], (table, vjp))
 
-# A norm brings the channels of every letter to the same size, whatever was added to them:
-# it divides them by the root of their mean square, the rms.
+# A norm divides all channels of a letter by the root of their mean square, the rms.  Then
+# their rms is 1, however much was added to them.
 def norm(x):
     rms = np.sqrt(total(x.data ** 2) / C + 1e-5)            # (B, T, 1), never 0
     y = x.data / rms
-    def vjp(g):     # d(rms)/dx[j] = y[j] / C, so dy[i]/dx[j] = -y[i] y[j] / C / rms,
-        return (g - y * total(g * y) / C) / rms     # and 1 / rms more for i = j
+    def vjp(g):     # dy[i]/dx[j] = ((i == j) - y[i] y[j] / C) / rms, as d(rms)/dx[j]
+        return (g - y * total(g * y) / C) / rms             # is x[j] / C / rms = y[j] / C
     return Tensor(y, (x, vjp))
 
 # Softmax makes probabilities of scores: positive numbers, whose sum is 1.  To take off
@@ -111,12 +111,12 @@ def softmax(scores):
     highest = scores.data.max(axis=-1, keepdims=True)
     p = np.exp(scores.data - highest)
     p = p / total(p)
-    def vjp(g):     # all are divided by the total, so dp[i]/d(score[j]) = -p[i] p[j],
-        return p * (g - total(g * p))               # and p[j] more for i = j
+    def vjp(g):     # dp[i]/d(score[j]) = p[j] ((i == j) - p[i]): a higher score takes
+        return p * (g - total(g * p))                       # from all others
     return Tensor(p, (scores, vjp))
 
-# The loss is the surprise at the letter that came, -log of its probability.  Its
-# derivative could not be simpler: what was expected minus what came.
+# The loss is the mean surprise at the letters that came, -log of their probability.  Its
+# derivative could not be simpler: what was expected minus what came, over their number.
 def cross_entropy(scores, targets):
     expected = softmax(scores).data
     came = np.eye(V, dtype=FLOAT)[targets]      # (B, T, V), 1 at the letter
@@ -125,9 +125,9 @@ def cross_entropy(scores, targets):
         return g * (expected - came) / targets.size
     return Tensor(surprise.mean(), (scores, vjp))
 
-# Attention lets letters look back.  Each asks a query.  The better this fits a letter's
-# key, the larger a share of that letter's value it gets.  H heads do so side by side,
-# with D channels each.  `split` and `join` undo each other: each is the other's vjp.
+# Attention lets letters look back.  Each has a query, a key and a value, and gets a mix
+# of values: most of those whose key, times its query, is large.  H heads do so, with D
+# channels each.  `split` and `join` only reorder: what undoes one is its vjp.
 def split(a):
     return a.reshape(len(a), -1, H, D).swapaxes(1, 2)       # (B, T, C) -> (B, H, T, D)
 
@@ -145,7 +145,7 @@ def attention(x, block):
     query = heads(x @ block["query"])
     key = heads(x @ block["key"])
     value = heads(x @ block["value"])
-    scale = Tensor(D ** -0.5)       # as a sum of D products is about √D times one of them
+    scale = Tensor(D ** -0.5)       # undoes that a sum of D products grows as √D
     scores = query @ key.transpose() * scale                    # (B, H, T, T)
     future = np.triu(np.full(scores.data.shape[-2:], -np.inf), k=1)  # for later keys
     shares = softmax(scores + Tensor(future))                   # e^-inf is 0: no share
@@ -196,14 +196,14 @@ def new_model(rng):
         "weights": weights,
     }
 
-# AdamW moves weights against the mean of their last gradients, divided by the rms of
-# these: so all move about as far, and noise, whose mean is small, moves them little.
+# AdamW moves each weight against the mean of its last gradients, divided by their rms: by
+# the whole rate if they agree, by a quarter of it if they are noise, however large.
 def adamw(weights, step, rate):
     for weight in weights:
         weight.m = BETA1 * weight.m + (1 - BETA1) * weight.grad
         weight.v = BETA2 * weight.v + (1 - BETA2) * weight.grad ** 2
-        mean = weight.m / (1 - BETA1 ** step)       # m and v began at 0: this makes up
-        rms = np.sqrt(weight.v / (1 - BETA2 ** step)) + 1e-8
+        mean = weight.m / (1 - BETA1 ** step)       # m and v began at 0, and would be
+        rms = np.sqrt(weight.v / (1 - BETA2 ** step)) + 1e-8    # too small at first
         weight.data -= rate * (mean / rms + DECAY * weight.data)
         weight.grad = 0
 
@@ -234,7 +234,7 @@ def train(model, ids, rng):
 def write(model, text, count, rng):
     for _ in range(count):
         ids = encode(text[-T:])
-        scores = transformer(model, ids[None])                  # (1, T, V)
+        scores = transformer(model, ids[None])                  # (1, T or fewer, V)
         p = softmax(scores).data[0, -1]
         text += rng.choice(ALPHABET, p=p)
     return text
@@ -246,5 +246,5 @@ if __name__ == "__main__":
     end = len(ids) * 9 // 10
     model = new_model(rng)
     train(model, ids[:end], rng)
-    print(f"\nnats a letter on the last tenth: {validation_loss(model, ids[end:]):.3f}")
+    print(f"\nloss on the last tenth: {validation_loss(model, ids[end:]):.3f}")
     print(write(model, "\n", 500, rng))
