@@ -140,7 +140,7 @@ class Tensor:
         if self.node is None:
             raise ValueError(f"{self!r} depends on nothing that requires a gradient")
         if g is None:
-            if self.size != 1:
+            if self.data.size != 1:
                 raise ValueError(f"{_brief(self.data)} is not a single number: say which gradient "
                                  "to start from, as in y.backward(g), or sum it first")
             g = np.ones_like(self.data)
@@ -168,7 +168,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
 
     An op with several values returns a list of them, and a list of their vjps.
     """
-    if f is None:
+    if not f:
         return partial(op, register=register)
     name = f.__name__
     signature = inspect.signature(f, eval_str=True).replace(return_annotation=Tensor)
