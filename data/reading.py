@@ -111,7 +111,7 @@ def read_text(name_or_file: str) -> str:
 
 
 def _path_of(file, url=None, sha256=None):
-    if url is None:
+    if not url:
         return Path(__file__).with_name(file)
     from data.sources.download import download
     path = cache_folder() / file

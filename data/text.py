@@ -95,8 +95,7 @@ def repetition_warning(train_text: str, val_text: str) -> str | None:
     probes = [val_text[i * PROBE:(i + 1) * PROBE]
               for i in batches.spread(len(val_text) // PROBE, MOST_PROBES)]
     share = sum(probe in train_text for probe in probes) / max(len(probes), 1)
-    if share < WARNING_SHARE:
-        return None
-    return (f"{share:.0%} of the validation text (the last part of the text) stands word for word "
-            "in the training text too, so the validation loss will look better than it is; "
-            "remove the repetitions")
+    if share >= WARNING_SHARE:
+        return (f"{share:.0%} of the validation text (the last part of the text) stands word for "
+                "word in the training text too, so the validation loss will look better than it "
+                "is; remove the repetitions")

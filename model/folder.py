@@ -28,6 +28,8 @@ MUCH = 200_000_000      # bytes of earlier runs in a folder
 class Folder(contextlib.ExitStack):
     """The folder of a run.  One run at a time writes into it: leaving the context releases it."""
 
+    begun = False       # whether a run writes into it
+
     def __init__(self, path: AnyPath) -> None:
         super().__init__()
         self.path = pathlib.Path(os.path.expanduser(path))
@@ -42,7 +44,7 @@ class Folder(contextlib.ExitStack):
         """Make and claim the folder.  Move the files of an earlier run into a folder within it, and
         return that folder."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.enter_context(claimed(self.path))
+        self._claim()
         names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)
         files = [self / name for name in names if (self / name).exists()]
         if not files:
@@ -66,7 +68,7 @@ class Folder(contextlib.ExitStack):
     def resume(self, only_look: bool) -> Checkpoint:
         """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""
         if self.path.is_dir() and not only_look:
-            self.enter_context(claimed(self.path))
+            self._claim()
         resumed, warning = load_last(self.path)
         if (not resumed.optimizer or not {"settings", "text"} <= resumed.training.keys()
                 or "iteration" not in resumed.training.get("state", {})):
@@ -78,8 +80,14 @@ class Folder(contextlib.ExitStack):
                 rename(self / LAST, self / DAMAGED)
         return resumed
 
+    def _claim(self):
+        self.enter_context(claimed(self.path))
+        self.begun = True
+
     def kept(self) -> str:
         """Return what is saved, for a run that is ended."""
+        if self.begun and not self.path.exists():
+            return f"{self} was renamed or removed; resume with the name that it has now"
         if not any((self / name).exists() for name in (LAST, PREVIOUS)):
             return "nothing had been saved yet"
         return f"what was saved in {self} before is whole; resume with {self.resume_command()}"

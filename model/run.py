@@ -232,7 +232,7 @@ class Run:
         """Whether the run is finished.  --explain may still show one more step."""
         s = self.settings
         state = self.state
-        by_clock = s.minutes is not None and state.seconds >= 60 * s.minutes
+        by_clock = s.minutes and state.seconds >= 60 * s.minutes
         return (by_clock or state.iteration >= self.max_iters) and not s.explain
 
     def is_complete(self) -> bool:

@@ -49,9 +49,10 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.given(argv)
     s = Settings(**given)
     idle = sorted(given.keys() - OF_SCORES)
-    if s.score is None and (s.skip_unknown or s.prove):
-        parser.error("--skip_unknown and --prove are for a text that is scored; give --score")
-    if s.score is not None and idle:
+    if not s.score:
+        if s.skip_unknown or s.prove:
+            parser.error("--skip_unknown and --prove are for a text that is scored; give --score")
+    elif idle:
         parser.error("--score predicts a text and writes none; leave out --" + ", --".join(idle))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
         path, *more = map(path_of, s.out_dir)
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> None:
                 from model.ensemble.mean import averaged
                 checkpoint = averaged(checkpoint, more)
         compiled.announce("compiling", sys.stderr)
-        if s.score is not None:
+        if s.score:
             from model.score.text import score
             score(checkpoint, s.score, s.slide, s.skip_unknown, s.prove)
         elif s.interactive:

@@ -57,7 +57,7 @@ def _matches(word):
         above = next(folder for folder in Path(path).parents if folder.is_dir())
         raise TextError(f'no file matches "{word}"; give another pattern{_such_as(str(above))}, or '
                         "the path of a UTF-8 text file")
-    return sorted({_plain(path) for path in found})
+    return sorted({*map(_plain, found)})
 
 
 def _inside(folder, pattern):

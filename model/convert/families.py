@@ -147,8 +147,8 @@ def settings(config: TransformerConfig, family: Family) -> dict[str, object]:
     values = asdict(config) | {
         "activation": family.activations[config.activation], "d_head": config.d_head,
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rotary_base}}
-    said = {key: values[option] for option, key in family.keys.items()}
-    return said | {key: values[option] for key, option in family.repeats.items()}
+    return ({key: values[option] for option, key in family.keys.items()}
+            | {key: values[option] for key, option in family.repeats.items()})
 
 
 def configuration(path: object, found: Mapping[str, object], family: Family, **known: object

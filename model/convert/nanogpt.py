@@ -131,8 +131,9 @@ def _meta_pkl(path, content):
         folders += [parent / "data" / dataset for parent in path.absolute().parents]
         where = f" (data/{dataset}/meta.pkl of nanoGPT)"
     for folder in folders:
-        if (folder / "meta.pkl").is_file():
-            return folder / "meta.pkl"
+        place = folder / "meta.pkl"
+        if place.is_file():
+            return place
     raise FormatError("a checkpoint of nanoGPT does not hold its tokenizer; put its meta.pkl"
                       f"{where} beside {path} if the model knows characters, or give the "
                       "tokenizer.json by --tokenizer if it knows tokens, such as those of GPT-2")

@@ -39,15 +39,15 @@ def main(argv: list[str] | None = None) -> None:
     usual = {name: MODERN[name] for name in MODEL if name in MODERN}
     parser = Parser("python -m model.count", __doc__, Counted(**usual))
     given = parser.given(argv)
+    out_dir = given.pop("out_dir", None)
     with answering("model.count"):
-        if "out_dir" not in given:
+        if not out_dir:
             counted = model_and_optimizer(given, parser)
-        elif len(given) == 1:
-            model, _, training, _ = load_checkpoint(path_of(given["out_dir"]))
+        elif not given:
+            model, _, training, _ = load_checkpoint(path_of(out_dir))
             settings = training.get("settings", {})
             counted = model.config, settings.get("optimizer", Settings.optimizer)
         else:
-            given.pop("out_dir")
             parser.error("--out_dir counts a model as it was trained; leave out --"
                          + ", --".join(given))
         print(report(*counted))

@@ -55,26 +55,29 @@ def unchanged(module, before):
     return list(after) == list(before) and all(np.array_equal(after[k], before[k]) for k in before)
 
 
+def paths(module):
+    return [path for path, _ in module.named_parameters()]
+
+
 def test_named_parameters_and_modules_come_in_the_order_in_which_they_were_set():
     module = Outer()
-    assert [path for path, _ in module.named_parameters()] == PATHS
+    assert paths(module) == PATHS
     assert [p.data.flat[0] for p in module.parameters()] == [1, 2, 3, 4, 5, 6, 7]
     assert dict(module.named_parameters())["blocks.2.0.weight"] is module.blocks[2][0].weight
     assert list(module.named_modules()) == [
         ("", module), ("inner", module.inner), ("blocks.0", module.blocks[0]),
         ("blocks.2.0", module.blocks[2][0])]
     module.inner.bias = parameter(3)                    # comes later
-    assert [path for path, _ in module.inner.named_parameters()] == ["weight", "bias"]
+    assert paths(module.inner) == ["weight", "bias"]
     module.inner.bias = None
-    assert [path for path, _ in module.named_parameters()] == PATHS
+    assert paths(module) == PATHS
 
 
 def test_named_parameters_lists_a_shared_one_once_under_its_first_path():
     module = Outer()
     module.blocks[0].weight = module.inner.weight
     module.tied = module.first
-    assert [path for path, _ in module.named_parameters()] == [p for p in PATHS
-                                                               if p != "blocks.0.weight"]
+    assert paths(module) == [p for p in PATHS if p != "blocks.0.weight"]
     assert len(module.parameters()) == len(PATHS) - 1 == len(module.state_dict())
 
 
@@ -84,7 +87,7 @@ def test_Module_finds_parameters_in_dicts_as_in_lists_however_they_are_nested():
                     2: [parameter(2), {"deep": Inner()}],
                     "none": None}
     module.ordered = OrderedDict(b=(parameter(3),), a={})
-    assert [path for path, _ in module.named_parameters()] == [
+    assert paths(module) == [
         "heads.one",
         "heads.2.0",
         "heads.2.1.deep.weight",

@@ -128,6 +128,13 @@ def test_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_pat
     assert home.kept() == "nothing had been saved yet"
 
 
+def test_kept_says_of_a_folder_that_was_renamed_meanwhile_what_to_do(tmp_path):
+    with Folder(tmp_path / "out") as folder:
+        folder.begin()
+        folder.path.rename(tmp_path / "moved")
+        assert "out was renamed or removed; resume with the name" in folder.kept()
+
+
 @pytest.mark.parametrize("names, kept", [
     (["ckpt.npz", "log.csv"], False),
     (["last.npz"], True),
