@@ -192,7 +192,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             values = zip(*made, strict=True) if several else [made]
             out = [_record(name, value, vjps, parents) for value, vjps in values]
         except Exception as error:
-            if arrays is args:          # they do not fit the arguments of the op
+            if settings and arrays is args:         # they do not fit the arguments of the op
                 takes = ", ".join(signature.parameters).replace("axis", "axis (PyTorch's dim)")
                 error.args = f"{error}; {name} takes {takes}",
             error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")

@@ -98,11 +98,13 @@ def parameter_table(config: TransformerConfig) -> list[str]:
             row("total", layer.total(), outside=outside.total())]
     C = config.n_embd
     D = config.d_head
+    said = aligned(rows, "<>>>>")
+    if config.tied:
+        said.append("The token embedding is the output's weights as well.")
     # Source of the comparison: 3Blue1Brown 2024, "Attention in transformers".
-    return [*aligned(rows, "<>>>>"),
-            *["The token embedding is the output's weights as well."] * config.tied,
-            f"A head's value and output matrices, down to {number_of(D, 'channel')} and up again, "
-            "have", f"{2 * C * D:,} parameters; one of {C:,} x {C:,} in their place has {C * C:,}."]
+    return said + [
+        f"A head's value and output matrices, down to {number_of(D, 'channel')} and up again, have",
+        f"{2 * C * D:,} parameters; one of {C:,} x {C:,} in their place has {C * C:,}."]
 
 
 def flops_table(config: TransformerConfig) -> list[str]:

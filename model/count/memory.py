@@ -73,9 +73,11 @@ def check_memory(s: Settings, config: TransformerConfig) -> None:
     ValueError : the step needs more.
     """
     ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
-    table = ["ngram_rows"] * (config.ngrams > 1)
+    of_model = ["n_layer", "n_embd"]
+    if config.ngrams > 1:
+        of_model.append("ngram_rows")
     for batch_size, more, names in (
-            (0, 0, ("n_layer", "n_embd", *table)),
+            (0, 0, of_model),
             (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
         flags = as_flags({name: getattr(s, name) for name in names})
         check_fits(training_bytes(config, s.optimizer, batch_size) + more, ", ".join(flags))
