@@ -182,7 +182,8 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             if settings:                # arrays may be given by keyword, too
                 bound = signature.bind(*args, **settings)
                 bound.apply_defaults()
-                args, settings = bound.args, bound.kwargs
+                args = bound.args
+                settings = bound.kwargs
             arrays, parents = _unwrapped(args, plain)
             made = f(*arrays, **settings)
             if type(made) is not tuple:

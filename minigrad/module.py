@@ -25,7 +25,8 @@ class Module:
 
         Raises a ValueError if two have one path.
         """
-        seen, paths = set(), set()
+        seen = set()
+        paths = set()
         for path, part in _walk("", self):
             if isinstance(part, Tensor) and id(part) not in seen:
                 if path in paths:

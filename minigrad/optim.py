@@ -114,7 +114,8 @@ def check_parameters(parameters: list[Tensor]) -> None:
 def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
     """Return an array of parameter i, or a copy that a step can update.  Raise a ValueError unless
     it has the shape and type that p was made with, as its gradients have."""
-    shape, dtype = p.node.shape, p.node.dtype
+    shape = p.node.shape
+    dtype = p.node.dtype
     if not array.flags.carray:
         array = np.require(array, requirements="CAW")
     if array.shape != shape or array.dtype != dtype:

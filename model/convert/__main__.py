@@ -201,7 +201,8 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def describe(model: ModelFile) -> str:
     """Describe a model in lines."""
-    c, tokenizer = model.config, model.tokenizer
+    c = model.config
+    tokenizer = model.tokenizer
     lines = [f"model       {of_model(c, parameters(c))}",
              f"{'':12}{c.position} positions, {c.norm} norm, "
              f"{c.activation} MLPs of {c.resolved().n_inner:,}"

@@ -184,7 +184,8 @@ def tokenizer_json(metadata: Mapping[str, object]) -> str:
     for key, known in (("model", ["gpt2"]), ("pre", SPLITS)):
         if stated.get(key) not in known:
             families.refuse("it", TOKENS + key, stated.get(key), *known)
-    tokens, kinds = stated["tokens"], stated["token_type"]
+    tokens = stated["tokens"]
+    kinds = stated["token_type"]
     if len(set(tokens)) < len(tokens) or len(kinds) != len(tokens):
         raise FormatError("its tokens are not all different, or do not have one type each")
     added = [dict(id=i, content=token, single_word=False, lstrip=False, rstrip=False,

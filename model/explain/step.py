@@ -88,7 +88,8 @@ class Witness(Watcher):
         if self.backward_line or passes_on(event):
             return
         frames = list(takewhile(lambda frame: frame.f_code.co_filename != __file__, callers()))
-        block, value = owner(self.blocks, frames), event.outputs[0]
+        block = owner(self.blocks, frames)
+        value = event.outputs[0]
         self.ran.append(Ran(
             event.op, block, [line_of(frame) for frame in reversed(frames)],
             ", ".join(self._described(x, block) for _, x in arguments(event)),
