@@ -58,9 +58,8 @@ def test_the_windows_looked_at_are_spread_evenly_and_all_of_them_if_more_are_wan
     chosen = spread(n, wanted)
     assert len(chosen) == wanted
     assert np.all(np.isin(np.diff(chosen), [n // wanted, -(-n // wanted)]))
-    before = chosen[0]
     after = n - 1 - chosen[-1]
-    assert abs(before - after) <= 1
+    assert abs(chosen[0] - after) <= 1
     for all_of_them in (0, n, n + 1):
         assert np.array_equal(spread(n, all_of_them), np.arange(n))
     assert spread(0, wanted).size == 0

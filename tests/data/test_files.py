@@ -324,6 +324,13 @@ def test_a_folder_is_had_by_one_process_at_a_time_and_the_second_is_told_by_whic
         pass
 
 
+def test_claimed_names_the_folder_of_a_full_disk(tmp_path, monkeypatch):
+    def full():                 # when it is about to write
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(files.time, "ctime", full)
+    assert str(tmp_path) in refusal(OSError, claimed(tmp_path).__enter__)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="there a file that is open cannot be removed")
 def test_what_a_killed_process_held_and_wrote_is_in_the_way_of_none(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE,

@@ -96,7 +96,7 @@ def test_the_share_is_about_what_was_repeated_but_for_the_end_after_the_last_who
     train, val = split(LANTERN)
     for share in (0.1, 0.5, 0.8):
         repeated = int(share * len(val))
-        measured = percent(train, train[1000:1000 + repeated] + val[repeated:])
-        assert measured == pytest.approx(100 * share, abs=2)
+        assert pytest.approx(100 * share, abs=2) == percent(
+            train, train[1000:1000 + repeated] + val[repeated:])
     assert percent("x" * 500, "x" * 50 + "y" * 49) == 100
     assert percent("x" * 500, "x" * 49) == 0

@@ -220,8 +220,8 @@ def test_MultiHeadAttention_is_the_formula_head_by_head(kind, options):
         v = projected(H + G + g, False)
         of_heads.append(mixed(q, k, v, bias=hidden - slope * abs(distance)))
     out = np.concatenate(of_heads, axis=-1)                                 # (B, T, H D)
-    expected = out @ layer.out.weight.data.T + layer.out.bias.data
-    assert close([layer(Tensor(X)).data], [expected])
+    assert close([layer(Tensor(X)).data],
+                 [out @ layer.out.weight.data.T + layer.out.bias.data])
 
 
 @pytest.mark.parametrize("D, E", [(4, 4), (2, 5), (6, 1)])
@@ -232,8 +232,8 @@ def test_StackedHeads_have_values_of_another_width_than_keys(D, E):
     layer = StackedHeads(heads, Linear(3 * E, C, False, rng, 1.0, **DOUBLE))
     of_heads = [mixed(*(X @ part.weight.data.T for part in (head.query, head.key, head.value)))
                 for head in heads]
-    expected = np.concatenate(of_heads, axis=-1) @ layer.out.weight.data.T
-    assert close([layer(Tensor(X)).data], [expected])
+    assert close([layer(Tensor(X)).data],
+                 [np.concatenate(of_heads, axis=-1) @ layer.out.weight.data.T])
     assert check_gradients(layer, X)
 
 

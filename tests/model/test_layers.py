@@ -113,8 +113,7 @@ def test_Dropout_happens_only_with_a_generator():
     dropped = layer(x, fresh()).data
     assert set(np.unique(dropped)) == {0, 1 / 0.75}
     share = (dropped == 0).mean()
-    error = math.sqrt(0.25 * 0.75 / x.size)
-    assert abs(share - 0.25) < 5 * error
+    assert abs(share - 0.25) < 5 * math.sqrt(0.25 * 0.75 / x.size)
     assert np.array_equal(Dropout(0.0)(x, fresh()).data, x.data)
 
 

@@ -57,8 +57,7 @@ def test_show_says_once_that_the_machine_is_busy(times, told):
     steps = [Step(0, {}, loss=2.0, seconds=seconds, processor=processor)
              for seconds, processor in times]
     said = said_of(small_run(max_iters=1000), steps)
-    found = re.findall(r"the machine is busy: the last steps took (\S+) times", said)
-    assert found == told
+    assert told == re.findall(r"the machine is busy: the last steps took (\S+) times", said)
     assert said.count("\n") == max(0, len(told) - 1)        # and nothing else
 
 

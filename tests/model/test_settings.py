@@ -85,8 +85,8 @@ def test_every_recipe_works_and_what_is_given_stands_beside_it(name):
     assert s.recipe == name
     assert list(RECIPES[name]) == list(MODERN)
     assert (*RECIPES,) == Settings.__dataclass_fields__["recipe"].metadata["choices"]
-    given = Settings(**completed({"recipe": name, "n_layer": 2, "bias": True}, BUILT_IN))
-    assert given == dataclasses.replace(s, n_layer=2, bias=True)
+    assert dataclasses.replace(s, n_layer=2, bias=True) == Settings(
+        **completed({"recipe": name, "n_layer": 2, "bias": True}, BUILT_IN))
     assert s.minutes == 3.0
     s, _ = resolve({}, None, BUILT_IN)
     assert dataclasses.replace(s, dropout=0.0, ngram_dropout=0.5) == Settings(**MODERN, minutes=3.0)
@@ -136,8 +136,8 @@ def test_dropout_grows_with_the_passes_over_a_text(characters, minutes, dropout,
         for batch in 8, 2:              # as many characters
             by_steps = {"max_iters": windows // batch, "batch_size": batch}
             assert completed(by_steps, characters)["dropout"] == chosen["dropout"]
-    given = {"minutes": minutes, "recipe": "gpt2"}
-    assert completed(given, characters)["dropout"] == GPT2["dropout"]
+    assert GPT2["dropout"] == completed(
+        {"minutes": minutes, "recipe": "gpt2"}, characters)["dropout"]
 
 
 @pytest.mark.parametrize("characters", [

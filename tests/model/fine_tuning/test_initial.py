@@ -88,5 +88,4 @@ def test_a_run_says_what_it_starts_from(tmp_path):
         "            7 characters that it does not know, with new rows at the end of its table: "
         "'A' (1,000), 'B' (1,000), 'C' (1,000), 'D' (1,000), 'E' (1,000) and 2 more",
         "            of its 6 positions, the first 4"]
-    rotary = replace(SMALL, position="rotary")
-    assert "positions" not in describe_initial(path, rotary, 4, {})
+    assert "positions" not in describe_initial(path, replace(SMALL, position="rotary"), 4, {})

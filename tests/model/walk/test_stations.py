@@ -114,8 +114,7 @@ def test_a_station_ends_with_a_question_and_has_tables_with_names_beside_their_l
     of_station_4 = {title: table.axes for title, table in tables(4).items()}
     assert of_station_4["Weights"] == ("query", "key")
     assert of_station_4["Context vectors"] == ("word", "channel")
-    made_by = tables(4)["Scores with the mask"].line.text
-    assert made_by == "masked = scores + causal_mask(6)"
+    assert tables(4)["Scores with the mask"].line.text == "masked = scores + causal_mask(6)"
 
 
 def same(x, y):
