@@ -85,7 +85,7 @@ class NGramEmbedding(Embedding):
         self.dropout = dropout
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
-        rows = formulas.ngram_rows(ids, self.n, len(self.weight))           # (..., T, n - 1)
+        rows = formulas.ngram_rows(ids, self.n, len(self.weight.data))      # (..., T, n - 1)
         return mg.embedding_bag(rows, self.weight, self.dropout, rng)
 
 
