@@ -53,8 +53,7 @@ def check_length(text: str) -> None:
 
 
 def gather(checkpoint: Checkpoint, text: Text | None) -> tuple[dict[str, Any], bytes]:
-    """Return what a page needs to compute a model: facts, and its packed weights.  `text` is that
-    of the run, if it is at hand."""
+    """Return what a page needs to compute a model: facts, and its weights; `text` is the run's."""
     model, tokenizer, *_ = checkpoint
     tensors, numbers = weights.packed(model)
     none = np.empty(0, np.int64)

@@ -209,8 +209,7 @@ def _table(model, windows, ids):
 
 
 def _tops(log_p, count):
-    """Return the likeliest ids of each row, (R, V), in this order, with their probabilities in
-    units of 0.01 %."""
+    """Return the likeliest ids of each row, (R, V), in order, and their probabilities in 0.01 %."""
     tops = []
     count = min(count, log_p.shape[1])
     for row in log_p:

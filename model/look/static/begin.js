@@ -7,9 +7,8 @@ let remembered;
 function remember(step) {
   const kept = { ...state };
   if (pieces.length > LONGEST || !live) delete kept.text;
-  tell("address", pieces.length > LONGEST && live && "The address of this page keeps the state, "
-    + `but no text of more than ${whole(LONGEST)} characters: to come back to this one, keep it `
-    + "yourself.");
+  tell("address", pieces.length > LONGEST && live && "The address of this page keeps no text of "
+    + `more than ${whole(LONGEST)} characters: to come back to this one, keep it yourself.`);
   clearTimeout(remembered);
   remembered = setTimeout(() => {
     const hash = `#${encodeURIComponent(JSON.stringify(kept))}`;
@@ -61,6 +60,7 @@ function recall() {
   kept.off = [...new Set(kept.off)];
   if (kept.drag?.row >= Array.from(kept.text).length) kept.drag = null;
   update(kept, null);
+  input.setSelectionRange(indexOf(state.at), indexOf(state.at));
   document.querySelector(`[name=colours][value=${kept.colours}]`).checked = true;
   tell("address", bad.length && `The address of this page says something that is not understood `
     + `(${bad.slice(0, 3).join(", ").slice(0, 40)}): it is ignored.`);

@@ -12,8 +12,7 @@ function glyph(id) {
   make("span", { class: "unseen" }, named(id)));
 }
 
-/** Fill a list again, and put the focus on the button of the row where it was, or after it, or if
-    none is left, elsewhere. */
+/** Fill a list again; the focus goes to the button of the row where it was, or else elsewhere. */
 function refill(list, fill, elsewhere = input) {
   const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
   list.replaceChildren();
@@ -28,8 +27,7 @@ function button(act, ...words) {
   return element;
 }
 
-/** A row of a list of bars: a name, a bar from 0 to a share of the width (below 0 to the other
-    side, where a list has both), the share it had before, and a number. */
+/** A row of bars: a name, a bar from 0 (below 0 to the other side), what it was, a number. */
 function bar(list, name, x, value, before = null) {
   const both = list.classList.contains("both");
   const place = (y) => `left: ${both ? 50 + 50 * y : 100 * y}%`;

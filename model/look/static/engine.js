@@ -155,8 +155,7 @@ class MultiHeadAttention {
     }
   }
 
-  /** softmax(q k^T / sqrt(D)): how much each of T queries of a head looks at each key up to itself,
-      (T, S); the future gets 0. */
+  /** softmax(q k^T / sqrt(D)), (T, S): how much a query looks at each key; the future gets 0. */
   weights(cache, head, first, T, change) {
     const D = this.config.d_head, S = first + T, drag = change?.drag;
     const query = cache.queries[this.layer][head].subarray(first * D, S * D);

@@ -80,8 +80,8 @@ function showLegend() {
         orange, "0 nats: foreseen", `${fixed(EVEN_LOSS, 1)} nats: a blind guess`],
     attention: [`How much ${headName(state.layer, state.head)} looks at each ${unit}, to foresee `
       + "the one at the cursor.", blue, ...MARKS],
-    reasons: [`What the prediction at the cursor loses if a ${unit} is replaced: a space, and a `
-      + "space by a line break.", both, "stood in the way: −2 nats", "helped: 2 nats"],
+    reasons: [`How much less likely the ${unit} at the cursor gets if one before is replaced: by a `
+      + "space, or a space by a line break.", both, "stood in the way: −2 nats", "helped: 2 nats"],
   }[state.colours];
   byId("colour-words").textContent = words;
   fillLegend("legend", colours, marks);
@@ -132,6 +132,9 @@ function typed() {
   const before = pieces, text = input.value, after = Array.from(text);
   const at = Array.from(text.slice(0, input.selectionEnd)).length;
   update({ text, at, column: null, drag: movedDrag(before, after, at) }, false);
+  const field = letters.parentElement, letter = spans[state.at - start] ?? letters.lastChild;
+  const top = letter.offsetTop, low = top + letter.offsetHeight - field.clientHeight;
+  field.scrollTop = bounded(field.scrollTop, low, top);         // the page stays where it is
 }
 
 function movedDrag(before, after, cursor) {

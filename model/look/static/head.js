@@ -99,10 +99,11 @@ on("weight", "input", () => drag(null));
 on("weight", "change", () => drag(true, ["look", "cost"]));
 on("alone", "click", () => {
   const chosen = `${state.layer}.${state.head}`, all = tiles.map(({ name }) => name);
-  update({ off: [...new Set([...state.off, ...all])].filter((name) => name !== chosen) });
+  const off = [...new Set([...state.off, ...all])].filter((name) => name !== chosen);
+  update({ off }, true, ["cost"]);
 });
 on("reset", "click", () => {
-  update({ off: [], drag: null });
+  update({ off: [], drag: null }, true, ["cost"]);
   tell("released", "");
 });
 new ResizeObserver(() => { if (seen) showHead(); }).observe(byId("map"));

@@ -31,6 +31,7 @@ function write(count) {
 
 /** Take another letter in place of the one that was drawn, or at the cursor. */
 function takeInstead(id) {
+  if (isLast() && id === (last.taken ?? last.drawn)) return;
   last = isLast() ? { ...last, taken: id } : { ...drawAfter(pieces.slice(0, state.at), null),
     rest: pieces.slice(state.at), taken: id };
   put([...last.before, facts.characters[id]]);
@@ -76,7 +77,8 @@ function showWrite() {
   });
   const hasNeedle = wasWritten && u !== null;
   if (hasNeedle) line.append(make("i", { class: "needle", style: `left: ${100 * u}%` }));
-  byId("drawn-words").textContent = !hasNeedle ? `This is the line for the ${unit} at the cursor.`
+  byId("drawn-words").textContent = !wasWritten ? `This is the line for the ${unit} at the cursor.`
+    : !hasNeedle ? `You took ${quoted(taken)} from this line.`
     : `The number ${fixed(u, 3)} was drawn.  It falls on ${quoted(drawn)}, which has ${
       fixed(from, 3)} to ${fixed(from + probabilities[drawn], 3)}.${
       taken === undefined ? "" : `  You took ${quoted(taken)} instead.`}`;
