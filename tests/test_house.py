@@ -37,12 +37,11 @@ FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 READING_PATH = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
                 "minigrad/ops.py", "model/layers.py", "model/attention.py",
                 "model/transformer.py", "minigrad/optim.py", "train.py")
-# Tokens of code at most, and tokens a line.  Comments and docstrings are free, and packing a line
-# wins nothing.
-BUDGET = {"reading path": (15_500, 9.9), "product": (139_310, 9.9), "tests": (226_920, 11.5)}
+# Tokens of code at most: a room for growth, no aim.  Comments and docstrings are free.
+MOST_TOKENS = {"reading path": 17_050, "product": 153_000}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
-MOST_FILES = 15         # of a folder
+MOST_FILES = 20         # of a folder
 MOST_LINES = 60         # of a function
 
 
@@ -199,12 +198,12 @@ def test_size_counts_tokens_without_comments_and_docstrings(tmp_path):
     assert size([path]) == (13, 5)
 
 
-def test_all_keep_within_their_budgets():
-    paths = (ROOT / file for file in READING_PATH), FILES.values(), ROOT.glob("tests/**/*.py")
-    for files, (what, (most, dense)) in zip(paths, BUDGET.items(), strict=True):
-        tokens, lines = size(files)
+def test_the_reading_path_and_the_product_stay_small_enough_to_read():
+    paths = {"reading path": [ROOT / file for file in READING_PATH], "product": FILES.values()}
+    for what, most in MOST_TOKENS.items():
+        tokens, lines = size(paths[what])
         print(f"{what}: {tokens:,} tokens on {lines:,} lines of code, {tokens / lines:.2f} a line")
-        assert tokens <= most and tokens / lines <= dense, what
+        assert tokens <= most, what
 
 
 def test_no_folder_and_no_function_is_too_long_to_take_in():

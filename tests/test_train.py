@@ -16,10 +16,9 @@ from model.convert.tokens import TokenTokenizer
 from model.folder import Folder
 from model.processes import Ranks
 from model.scoring import evaluate
-from model.settings import MODERN, RECIPES, Settings
-from tests import plain
+from model.settings import MODERN, Settings
 from tests.kit import (ROOT, TINY, LeakyAttention, in_a_terminal, refusal, refused, rows, run,
-                       run_of, split, written)
+                       split, written)
 from tests.token_files import byte_level
 
 
@@ -97,26 +96,6 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
     assert reported == round(evaluate(best.model, x, y, batch_size=7), 3)
     assert abs(evaluate(last.model, x[part], y[part], batch_size=7)
                - float(rows(tmp_path)[-1][2])) < 1e-5
-
-
-@pytest.mark.parametrize("by, most", [("plain NumPy", 11), ("kernels", 20)])
-def test_steps_enter_few_files_in_each_step(by, most, monkeypatch):
-    if by == "plain NumPy":
-        plain.use(monkeypatch)
-    text = data.Text(data.read_text("lantern")[:20_000])
-    s = Settings(**RECIPES["modern"] | dict(n_layer=2, n_embd=16, warmup_iters=0, max_iters=10))
-    steps = train.steps(run_of(s, text))
-    next(steps)
-    entered = set()
-    sys.setprofile(lambda frame, *_: entered.add(frame.f_code.co_filename))
-    next(steps)
-    sys.setprofile(None)
-    ours = [ROOT / "train.py", *(path for folder in ("data", "minigrad", "model")
-                                 for path in (ROOT / folder).rglob("*.py"))]
-    found = {path.relative_to(ROOT).as_posix() for path in ours if str(path) in entered}
-    assert {"train.py", "minigrad/core.py", "model/attention.py"} < found
-    assert "model/processes.py" not in found
-    assert len(found) <= most, sorted(found)
 
 
 def endless(text, out_dir):
