@@ -1,4 +1,4 @@
-"""Files are the book, folders are rooms that are plugged into it; size is counted in tokens.
+"""Files are the book, folders are rooms that are plugged into it.
 
 The book is a complete program in plain NumPy.  Nothing of it imports a room when it is loaded.
 """
@@ -8,9 +8,10 @@ import graphlib
 import pathlib
 import re
 import sys
-import tokenize
 
 import pytest
+
+from tests.sizes import READING_PATH, sizes_here, total
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Folders of the book; all others of `minigrad` and `model` are rooms.
@@ -34,13 +35,8 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.folder", "mode
         "minigrad.ops minigrad.habits", "minigrad.core minigrad.random minigrad.compiled",
         "minigrad.formulas minigrad.machine minigrad.gradients minigrad.watching minigrad.words"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
-READING_PATH = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
-                "minigrad/ops.py", "model/layers.py", "model/attention.py",
-                "model/transformer.py", "minigrad/optim.py", "train.py")
 # Tokens of code at most: a room for growth, no aim.  Comments and docstrings are free.
-MOST_TOKENS = {"reading path": 17_050, "product": 153_000}
-NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-           tokenize.ENDMARKER}
+MOST_TOKENS = {"reading path": 22_480, "product": 181_700}
 MOST_FILES = 20         # of a folder
 MOST_LINES = 60         # of a function
 
@@ -93,42 +89,6 @@ def floor(name):
 
 
 BOOK = {name: path for name, path in FILES.items() if room_of(name) is None}
-
-
-def docstrings(tree):
-    """Where the docstrings of a file begin: pairs of line and column."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                yield first.lineno, first.col_offset
-
-
-def whole_strings(tokens):
-    """The tokens, with each f-string as one, as Python gives them before 3.12."""
-    begins, ends = (getattr(tokenize, name, None) for name in ("FSTRING_START", "FSTRING_END"))
-    open_strings = []
-    for token in tokens:
-        if token.type == begins:
-            open_strings.append(token.start)
-        elif token.type == ends:
-            start = open_strings.pop()
-            token = token._replace(type=tokenize.STRING, start=start)
-        if not open_strings:
-            yield token
-
-
-def size(paths):
-    """How many tokens of code the files have, and on how many lines."""
-    tokens = lines = 0
-    for path in paths:
-        beginnings = {*docstrings(tree_of(path))}
-        with open(path, encoding="utf-8") as file:
-            code = [token for token in whole_strings(tokenize.generate_tokens(file.readline))
-                    if token.type not in NO_CODE and token.start not in beginnings]
-        tokens += len(code)
-        lines += len({line for token in code for line in range(token.start[0], token.end[0] + 1)})
-    return tokens, lines
 
 
 def test_every_folder_is_a_room_or_a_chapter_of_the_book():
@@ -190,20 +150,11 @@ def test_nothing_but_numpy_numba_and_tqdm_is_needed():
             assert target.split(".")[0] in allowed, f"{name} imports {target}"
 
 
-def test_size_counts_tokens_without_comments_and_docstrings(tmp_path):
-    path = tmp_path / "one.py"
-    path.write_text('"""Two.\n\nLines."""\n\n\ndef f(x):\n    """One."""\n    # none\n'
-                    '    return (x +\n            f"a {x!r:{x}} b" f"""\n{f(1)}\n""")\n',
-                    encoding="utf-8")
-    assert size([path]) == (13, 5)
-
-
 def test_the_reading_path_and_the_product_stay_small_enough_to_read():
-    paths = {"reading path": [ROOT / file for file in READING_PATH], "product": FILES.values()}
-    for what, most in MOST_TOKENS.items():
-        tokens, lines = size(paths[what])
-        print(f"{what}: {tokens:,} tokens on {lines:,} lines of code, {tokens / lines:.2f} a line")
-        assert tokens <= most, what
+    sizes = sizes_here()
+    assert {*READING_PATH} <= sizes.keys()
+    assert total(sizes, READING_PATH).tokens <= MOST_TOKENS["reading path"]
+    assert total(sizes, sizes).tokens <= MOST_TOKENS["product"]
 
 
 def test_no_folder_and_no_function_is_too_long_to_take_in():
