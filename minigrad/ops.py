@@ -579,15 +579,16 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
 
 
 @op
-def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE):
+def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE, first: int = 0):
     """Rotate each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
     t base^(-2 i / D), so that q . k depends on their distance: (..., T, W) -> (..., T, W).
 
     The first num_heads D channels are rotated, with D = d_key.  Later channels, such as packed
-    values, are passed on.  Back:  rotate by the opposite angle.
+    values, are passed on.  `first` is the position of the first row.  Back:  rotate by the opposite
+    angle.
     """
     x, = one_type(x)
-    cos, sin = _turns(x, num_heads, d_key, base)
+    cos, sin = _turns(x, num_heads, d_key, base, first)
 
     def dx(g):
         return formulas.rotate(g, cos, -sin)
@@ -596,7 +597,7 @@ def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE):
 
 @op
 def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
-            eps: float = NORM_EPS):
+            eps: float = NORM_EPS, first: int = 0):
     """Divide each head's channels by their root mean square, and with a `base` then rotate them as
     `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, rotated back.
 
@@ -608,7 +609,7 @@ def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
     Zhang & Sennrich 2019, section 4.
     """
     x, = one_type(x)
-    cos, sin = _turns(x, num_heads, d_key, base)
+    cos, sin = _turns(x, num_heads, d_key, base, first)
     y, rstd = formulas.norm_heads(x, cos, sin, num_heads, d_key, eps)
 
     def dx(g):
@@ -616,7 +617,7 @@ def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
     return y, (dx,)
 
 
-def _turns(x, num_heads, D, base):
+def _turns(x, num_heads, D, base, first):
     """Return the angles' cosine and sine of heads in (..., T, W); no base, no angles.  Raise a
     ValueError if the heads do not fit into W channels."""
     _check_shapes("x (..., T, W)", x)
@@ -628,16 +629,16 @@ def _turns(x, num_heads, D, base):
     if D % 2 or not base > 0:
         raise ValueError("channels are turned in pairs, by a base above 0; a head has "
                          f"{D} channels, and the base is {base}")
-    return rotary_angles(T, D, x.dtype, num_heads, base)
+    return rotary_angles(T, D, x.dtype, num_heads, base, first)
 
 
 @lru_cache(maxsize=8)
-def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float = ROTARY_BASE
-                  ) -> tuple[np.ndarray, np.ndarray]:
+def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float = ROTARY_BASE,
+                  first: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return cosine and sine of the angles of `rotary`, (T, num_heads D / 2) each.  The arrays are
     cached; do not change them."""
     frequencies = base ** (-2 * np.arange(D // 2) / D)
-    angles = np.arange(T)[:, None] * frequencies                # (T, D / 2)
+    angles = (first + np.arange(T))[:, None] * frequencies      # (T, D / 2)
     angles = np.tile(angles, num_heads)
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 

@@ -46,7 +46,8 @@ def attention(query: Tensor, key: Tensor, value: Tensor,
 def causal_mask(T: int, dtype: type = np.float32) -> np.ndarray:
     """Return a (T, T) mask: 0 where query t may attend to key s <= t, -inf where s > t.
 
-    It is for the plain formula.  Training makes no mask: the kernel compares indices.
+    It is for the plain formula and the KV cache.  Training makes no mask: its kernel compares
+    indices.
     """
     hidden = np.full((T, T), -math.inf, dtype)
     return np.triu(hidden, k=1)
@@ -112,16 +113,16 @@ class MultiHeadAttention(Module):
                                   is_causal=True, rng=rng)
         return self.out(mixed)                                              # (..., T, d_out)
 
-    def project(self, x: Tensor) -> Tensor:
-        """Return the queries, keys and values of all heads, normalised and rotated:
-        (..., T, d_in) -> (..., T, W)."""
+    def project(self, x: Tensor, first: int = 0) -> Tensor:
+        """Return the queries, keys and values of all heads, normalised and rotated as those of
+        position `first` and the next ones: (..., T, d_in) -> (..., T, W)."""
         qkv = self.qkv(x)
         turned = self.heads + self.kv_heads         # heads of queries and keys
         base = self.options.rotary_base
         if self.options.qk_norm:
-            return mg.qk_norm(qkv, turned, self.d_head, base)
+            return mg.qk_norm(qkv, turned, self.d_head, base, first=first)
         if base is not None:
-            return mg.rotary(qkv, turned, self.d_head, base)
+            return mg.rotary(qkv, turned, self.d_head, base, first)
         return qkv
 
     def weights(self, x: Tensor) -> np.ndarray:

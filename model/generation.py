@@ -1,6 +1,6 @@
 """Text generation: the window of a model, temperature, top-k and top-p (nucleus) sampling, stops.
 
-`minigrad.random.draw` draws an id from logits; the KV cache is `model.kv_cache`.
+`minigrad.random.draw` draws an id from logits; the KV cache is in `model/cache.py`.
 Shapes: B texts, T ids (of characters or tokens), V vocabulary.
 """
 import dataclasses
@@ -13,6 +13,7 @@ import minigrad as mg
 from data.tokenizer import Stream, Tokenizer
 from minigrad import random
 from minigrad.random import generator
+from model.cache import KVCache
 from model.command import flag, problems
 from model.transformer import Transformer
 
@@ -46,7 +47,8 @@ class Reader:
     Parameters
     ----------
     ids : the beginnings, (B, T) with T of at least 1.
-    cache : use the KV cache, if kernels can be compiled; the logits are the same.
+    cache : use the KV cache.  By kernels the logits have the same bits; in plain NumPy the last
+        ones differ, as BLAS adds up other shapes in another order.
     slide : see `window_start`.
     """
 
@@ -56,19 +58,17 @@ class Reader:
         self.ids = ids
         self.slide = slide
         self.n = ids.shape[1]                   # ids so far, of which `ids` are the last ones
-        self.decoder = None
+        self.cache = None
         self.at_once = 1
-        if cache and mg.COMPILED and type(model) is Transformer:    # a subclass may do otherwise
-            from model.kv_cache.decoder import decoder_of
-            self.decoder = decoder_of(model, len(ids))
-        if self.decoder:
+        if cache and type(model) is Transformer:        # a subclass may do otherwise
+            self.cache = cache_of(model, len(ids))
             weights = sum(p.size for p in model.parameters())
             self.at_once = max(1, min(AT_ONCE, AT_ONCE * SMALL // weights))
 
     def logits(self) -> np.ndarray:
         """Return the logits of the next id of each text, (B, V)."""
-        if self.decoder:
-            return self.decoder.read(*self._unread())
+        if self.cache is not None:
+            return self.cache.read(*self._unread())
         with mg.no_grad():
             return self.model(self._window()).data[:, -1]
 
@@ -81,8 +81,8 @@ class Reader:
 
         u and the settings (temperature, top_k, top_p) are those of `random.draw`.
         """
-        if self.decoder:
-            drawn = self.decoder.draw(*self._unread(), u, *settings)
+        if self.cache is not None:
+            drawn = self.cache.draw(*self._unread(), u, *settings)
         else:
             ids, _ = random.draw(self.logits(), u[:, 0], *settings)             # (B,)
             drawn = ids[:, None]
@@ -100,12 +100,21 @@ class Reader:
         return self.ids[:, start - self.n:]
 
     def _unread(self):
-        """Return the ids of the window that the decoder has not read, and how many it has."""
+        """Return the ids of the window that the cache has not read, and how many it has."""
         window = self._window()
         read = window.shape[1] - 1
-        if self.decoder.length == read:
+        if self.cache.length == read:
             return window[:, -1:], read
         return window, 0
+
+
+def cache_of(model: Transformer, batch: int) -> KVCache:
+    """Return a KV cache for B texts: the plain one where Numba does not compile the other."""
+    if mg.COMPILED:
+        from model.kv_cache.decoder import decoder_of
+        if decoder := decoder_of(model, batch):
+            return decoder
+    return KVCache(model, batch)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,8 @@ ROOMS = {"minigrad.watch": "",
          "model.same": "minigrad.watch"}
 # In the book, a file imports only from its own row and the rows below it.
 ROWS = ["train model.sample", "model.report", "model.run", "model.folder", "model.settings",
-        "model", "model.generation model.scoring", "model.checkpoint", "model.transformer",
+        "model", "model.generation model.scoring", "model.checkpoint model.cache",
+        "model.transformer",
         "model.config model.attention", "model.layers", "model.processes", "model.command", "data",
         "model.start", "minigrad",
         "minigrad.optim minigrad.gradcheck minigrad.module minigrad.packed",

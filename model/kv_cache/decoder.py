@@ -1,4 +1,4 @@
-"""The KV cache: keys and values of the ids that were read, for a compiled kernel that draws more.
+"""The KV cache of `model/cache.py` for a compiled kernel, which reads and draws in its place.
 
 Shapes: B sequences, T characters, L layers, H heads of queries, G of keys and values, C = H D
 channels, V vocabulary.
@@ -15,7 +15,7 @@ from minigrad.kernels.packed import FLOATS, functions_of
 from minigrad.ops import NORM_EPS, rotary_angles
 from minigrad.packed import PackedTensor
 from minigrad.words import any_of
-from model.attention import MultiHeadAttention
+from model.cache import check_layers
 from model.command import unknown_options
 from model.config import ACTIVATIONS
 from model.kv_cache import OPTIONS
@@ -37,8 +37,8 @@ def _compiles(dtype):
     try:
         KERNELS["decode"].compile(dtype)
     except CannotCompile as error:
-        warnings.warn("the window is read anew for each character, which takes longer, because "
-                      f"Numba could not compile {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn("characters are drawn in plain NumPy, which takes longer, because Numba "
+                      f"could not compile {error}", RuntimeWarning, stacklevel=2)
         return False
     return True
 
@@ -53,9 +53,8 @@ class Decoder:
     """
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
-        layers = {type(block.attention) for block in model.blocks} - {MultiHeadAttention}
-        unknown = [layer.__name__ for layer in layers] or unknown_options(model.config, OPTIONS)
-        if unknown:
+        check_layers(model)
+        if unknown := unknown_options(model.config, OPTIONS):
             raise ValueError(f"the KV cache does not know {any_of(unknown)}; sample with "
                              "cache=False (--no-cache)")
         for name, p in model.named_parameters():

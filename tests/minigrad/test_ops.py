@@ -222,10 +222,12 @@ CALLS = """
     rotary [2,5,12] 3 4
     rotary [2,3,5,11] 2 4
     rotary [70,2] 1 2 base=10.0
+    rotary [2,5,12] 3 4 first=7
     rotary [2,0,4] 2 2
     qk_norm [2,5,12] 4 3
     qk_norm [2,3,5,11] 2 4 base=1e4
     qk_norm [70,2] 1 2 base=10.0 eps=0.1
+    qk_norm [2,5,12] 3 4 base=10.0 first=7
     qk_norm [2,0,4] 2 2
     qk_norm [3,5] 5 1
 """
@@ -679,3 +681,10 @@ def test_check_shapes_compares_a_size_with_any_array_before():
     _check_shapes(table, np.ones((2, 3)), np.ones(3), np.ones(2))
     said = refusal(ValueError, _check_shapes, table, np.ones((2, 3)), np.ones(3), np.ones(3))
     assert said == f"expected {table}, each name of one size; shapes are [2, 3], [3], [3]"
+
+
+@pytest.mark.parametrize("rotated", [mg.rotary, mg.qk_norm])
+def test_rotary_turns_rows_from_first_on_as_it_turns_them_in_the_whole(rotated):
+    x = np.random.default_rng(0).standard_normal((2, 9, 8))
+    whole = rotated(x, 2, 4, 100.0).data
+    assert np.array_equal(rotated(x[:, 3:5], 2, 4, 100.0, first=3).data, whole[:, 3:5])
