@@ -11,6 +11,8 @@
     board       the loss that each recipe reaches by the clock, over seeds; takes hours
     ablation    the same of the modern recipe without each of its parts
     rule        the modern recipe on --texts, with and without the rule that adapts its dropout
+    against COMMIT      this checkout beside another commit, in turns: steps, sampling, small calls,
+                kernels, and how many functions an op calls
 
 Without a name, the first five.  Tables go to standard output, and with the raw times to a
 JSON file.  Ctrl-C ends with what was measured until then; --resume resumes a board or an ablation.
@@ -27,7 +29,7 @@ from tests.flags import THREADS, add_flags, parser, positive, whole
 # The file with the function `measure_` of each.
 WHAT = {"step": "steps", "recipe": "steps", "sampling": "steps", "kernels": "kernels",
         "tiles": "tiles", "ranks": "ranks", "real": "real", "board": "board", "ablation": "board",
-        "rule": "rule"}
+        "rule": "rule", "against": "against"}
 DEFAULT = [*WHAT][:5]
 OF_A_SIZE = ("step", "sampling", "kernels")
 BY_THE_CLOCK = {"board", "ablation"}
@@ -94,6 +96,11 @@ def parse(argv):
         add_flags(command.add_argument_group(title), flags)
     options = command.parse_args(argv)
     what = options.what = options.what or DEFAULT
+    if "against" in what:
+        if what[0] != "against" or len(what) != 2:
+            command.error("against compares with one commit, and nothing else is measured then: "
+                          "python -m tests.benchmarks against COMMIT")
+        options.commit = what.pop()
     for unknown in [name for name in what if name not in WHAT]:
         command.error(f"there is no {unknown} to measure; name one or more of {', '.join(WHAT)}")
     if options.resume and (others := [name for name in what if name not in BY_THE_CLOCK]):
