@@ -3,6 +3,7 @@
 Their formulas are `adamw` and `muon` in `formulas.py`.
 """
 import math
+import operator
 from collections.abc import Iterable, Iterator
 from numbers import Integral, Real
 from typing import Any
@@ -17,8 +18,11 @@ from minigrad.gradients import Rows
 class Optimizer:
     """The base of optimisers: parameters in groups with their own settings, as in PyTorch.
 
-    `param_groups[0]["lr"]` may be changed between steps.  So may a parameter's `.data`, to an array
-    of its shape and type; one that no step can update in place is replaced by a dense copy.
+    Between steps, settings such as `param_groups[0]["lr"]` may be changed, and so may the groups:
+    state belongs to a parameter, and follows it into another group.  A new parameter begins with
+    zeros; one that is taken out keeps its state, and finds it again.
+    A parameter's `.data` may be changed, too, to an array of its shape and type; one that no step
+    can update in place is replaced by a dense copy.
     `parts` are the optimisers inside: those of `Optimizers`; of a single one, itself.
 
     Raises
@@ -28,7 +32,7 @@ class Optimizer:
         state has another shape or type than the parameter was made with.  Nothing is stepped then.
     """
     steps = 0           # the number taken, where the next step depends on it
-    STATE = ()          # names of attributes, each a list of one array for each parameter, first 0
+    STATE = ()          # names of attributes, each a dict: parameter -> array, which is first 0
 
     def __init__(self, parameters, defaults):
         groups = list(parameters)
@@ -37,47 +41,101 @@ class Optimizer:
             raise ValueError("there is no parameter to optimise")
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
-        self.param_groups = [defaults | group | {"params": list(group["params"])}
-                             for group in groups]
-        for group in self.param_groups:
-            check_settings(group)
-        check_parameters(self._parameters())
+        self.defaults = defaults
+        self.param_groups = [group | {"params": [*parameters_of(group)]} for group in groups]
+        self.missed = {}        # of each parameter, the steps while no group had it
+        self._checked = []      # the parameters when they were last checked
         for kind in self.STATE:
-            setattr(self, kind, [np.zeros_like(p.data) for p in self._parameters()])
+            setattr(self, kind, {})
+        self._pairs()
 
-    def _parameters(self):
-        return [p for group in self.param_groups for p in group["params"]]
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        """Add a group of parameters, with settings of its own; the others are the defaults."""
+        self.param_groups.append(group | {"params": [*parameters_of(group)]})
+        try:
+            self._pairs()
+        except ValueError:
+            self.param_groups.pop()
+            raise
+
+    def _pairs(self):
+        """Return (group, parameter) of each parameter.  Where the parameters have changed, check
+        all, and give new ones their state."""
+        for group in self.param_groups:
+            self._complete(group)
+        pairs = [(group, p) for group in self.param_groups for p in group["params"]]
+        parameters = [p for _, p in pairs]
+        if not are_those(parameters, self._checked):
+            check_parameters(parameters)
+            for group, p in pairs:
+                self._check(group, p)
+            for p in parameters:
+                self._begin(p)
+            self._checked = parameters
+        return pairs
+
+    def _complete(self, group):
+        """Give a group the settings that it lacks, and check all."""
+        group["params"] = parameters_of(group)
+        if not self.defaults.keys() <= group.keys():
+            group |= self.defaults | group
+        check_settings(group)
+
+    def _check(self, group, p):
+        """Raise a ValueError for a parameter that this optimiser cannot step."""
+
+    def _begin(self, p):
+        """Give a new parameter its state."""
+        for kind in self.STATE:
+            if p not in getattr(self, kind):
+                getattr(self, kind)[p] = np.zeros_like(p.data)
+                self.missed[p] = self.steps
 
     def _with_gradients(self):
         """Return (group, parameter, *arrays of its state) of each parameter that has a gradient.
         Its data, gradient and state have one shape and type, and can be updated in place."""
-        for group in self.param_groups:
-            check_settings(group)
         found = []
-        pairs = [(group, p) for group in self.param_groups for p in group["params"]]
-        for i, (group, p) in enumerate(pairs):
+        for i, (group, p) in enumerate(self._pairs()):
             if p.node.grad is None:
                 continue
             p.data = dense(p, i, "data", p.data)
             state = []
             for kind in self.STATE:
                 arrays = getattr(self, kind)
-                arrays[i] = dense(p, i, kind, arrays[i])
-                state.append(arrays[i])
+                arrays[p] = dense(p, i, kind, arrays[p])
+                state.append(arrays[p])
             found.append((group, p, *state))
         return found
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
         """Yield its state: (kind, parameter, array)."""
+        self._pairs()
         for part in self.parts:
+            pairs = part._pairs()
             for kind in part.STATE:
-                for p, array in zip(part._parameters(), getattr(part, kind)):
-                    yield kind, p, array
+                for _, p in pairs:
+                    yield kind, p, getattr(part, kind)[p]
 
     def zero_grad(self) -> None:
         """Set all gradients to None."""
-        for p in self._parameters():
+        for _, p in self._pairs():
             p.grad = None
+
+
+def parameters_of(group: dict[str, Any]) -> list[Tensor]:
+    """Return the parameters of a group as a list, the group's own if it has one."""
+    if not (isinstance(group, dict) and "params" in group):
+        raise ValueError('a group is a dict with its parameters as "params", beside settings; this '
+                         f"is a {type(group).__name__}")
+    parameters = group["params"]
+    if isinstance(parameters, list):
+        return parameters
+    return [parameters] if isinstance(parameters, Tensor) else list(parameters)
+
+
+def are_those(parameters: list[Tensor], others: list[Tensor]) -> bool:
+    """Return whether these are the same parameters, in the same order."""
+    return len(parameters) == len(others) and all(map(operator.is_, parameters, others))
 
 
 def check_settings(group: dict[str, Any]) -> None:
@@ -95,20 +153,29 @@ def check_settings(group: dict[str, Any]) -> None:
 def check_parameters(parameters: list[Tensor]) -> None:
     """Raise a ValueError unless these are different leaves of one float type; make their data
     dense, so that a step can update it."""
-    places = {}             # of their nodes
     for i, p in enumerate(parameters):
         if not isinstance(p, Tensor) or p.node is None or p.node.op != "leaf":
             raise ValueError("a parameter is a Tensor that was made with requires_grad=True; "
                              f"parameter {i} is {p!r}")
-        if p.node in places:
-            raise ValueError(f"parameter {i} is parameter {places[p.node]} again, and would be "
-                             "stepped twice; give each once")
+    check_once(parameters)
+    for i, p in enumerate(parameters):
         if p.node.dtype != parameters[0].node.dtype:
             raise ValueError("an optimiser steps parameters of one float type; parameter 0 is "
                              f"{parameters[0].node.dtype}, and parameter {i} {p.node.dtype}; "
                              "make an optimiser for each type")
+        data = dense(p, i, "data", p.data)
+        if data is not p.data:
+            p.data = data
+
+
+def check_once(parameters: list[Tensor]) -> None:
+    """Raise a ValueError if one of these is given twice."""
+    places = {}             # of their nodes
+    for i, p in enumerate(parameters):
+        if p.node in places:
+            raise ValueError(f"parameter {i} is parameter {places[p.node]} again, and would be "
+                             "stepped twice; give each once")
         places[p.node] = i
-        p.data = dense(p, i, "data", p.data)
 
 
 def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
@@ -153,8 +220,9 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay  (Loshchilov & Hutter 2019, algorithm 2).
 
     The state: `m` and `v`, the running means of gradient and squared gradient, one array for each
-    parameter; and `steps`, which are counted for all parameters together.  PyTorch counts those of
-    each: there, a parameter whose first gradient comes late takes larger steps at first.
+    parameter; and `steps`, which are counted for all parameters together, without those `missed`
+    while no group had the parameter.  PyTorch counts the steps of each: there, a parameter whose
+    first gradient comes late takes larger steps at first.
     """
     STATE = "m", "v"
 
@@ -169,13 +237,16 @@ class AdamW(Optimizer):
         with_gradients = self._with_gradients()
         if with_gradients:
             self.steps += 1
-            formulas.adamw(*_in_columns([(p.data, p.node.grad, m, v, self._settings(group))
+            for p in self.missed.keys() - self._checked:
+                self.missed[p] += 1
+            formulas.adamw(*_in_columns([(p.data, p.node.grad, m, v, self._settings(group, p))
                                          for group, p, m, v in with_gradients]))
 
-    def _settings(self, group):
+    def _settings(self, group, p):
         beta1, beta2 = group["betas"]
+        steps = self.steps - self.missed[p]
         return (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
-                1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
+                1 - beta1 ** steps, 1 - beta2 ** steps)
 
 
 class Muon(Optimizer):
@@ -206,14 +277,12 @@ class Muon(Optimizer):
         if not (isinstance(ns_steps, Integral) and ns_steps >= 1):
             raise ValueError(f"ns_steps is a whole number of at least 1, not {ns_steps!r}")
         self.ns_steps = ns_steps
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.ndim != 2:
-                    raise ValueError(f"Muon steps matrices, and this has the shape {list(p.shape)};"
-                                     " give it to another optimiser")
-                if sum(group["sections"] or p.shape[:1]) != len(p.data):
-                    raise ValueError(f"sections of {group['sections']} rows are not those of a "
-                                     f"matrix of the shape {list(p.shape)}")
+
+    def _check(self, group, p):
+        if p.ndim != 2:
+            raise ValueError(f"Muon steps matrices, and this has the shape {list(p.shape)}; give "
+                             "it to another optimiser")
+        check_sections(group, p)
 
     @timed("Muon")
     def step(self) -> None:
@@ -227,8 +296,16 @@ class Muon(Optimizer):
             formulas.muon(*_in_columns(matrices), self.ns_steps)
 
 
+def check_sections(group: dict[str, Any], p: Tensor) -> None:
+    """Raise a ValueError unless the sections of a group are the rows of its parameter."""
+    if group["sections"] and sum(group["sections"]) != len(p.data):
+        raise ValueError(f"sections of {group['sections']} rows are not those of a matrix of the "
+                         f"shape {list(p.shape)}")
+
+
 def _sections(group, p, m):
     """Yield (p, g, m, settings) of each section of a parameter."""
+    check_sections(group, p)        # a schedule may have changed them
     lr = group["lr"]
     inputs = max(1, p.shape[1])
     end = 0
@@ -241,14 +318,47 @@ def _sections(group, p, m):
 
 
 class Optimizers(Optimizer):
-    """Several optimisers of different parameters that step as one."""
+    """Several optimisers of different parameters that step as one.
+
+    A group that is taken out of `param_groups`, or out of those of its part, is stepped no more.  A
+    new one is given to a part: `optimizers.parts[0].add_param_group(group)`.
+    """
 
     def __init__(self, parts: Iterable[Optimizer]) -> None:
         self.parts = list(parts)
-        self.param_groups = [group for part in self.parts for group in part.param_groups]
+        self.param_groups = []
+        self._joined = []       # the groups when they were last compared with those of the parts
+        self._checked = []
+        self._pairs()
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        """Raise a ValueError: it is not known which optimiser is to step the group."""
+        raise ValueError("a group is stepped by one of the optimisers: give it to that, as in "
+                         "optimizers.parts[0].add_param_group(group)")
+
+    def _pairs(self):
+        joined = {id(group) for group in self._joined}
+        ours = {id(group) for group in self.param_groups}
+        for part in self.parts:
+            part.param_groups[:] = [group for group in part.param_groups
+                                    if id(group) in ours or id(group) not in joined]
+        theirs = {id(group): group for part in self.parts for group in part.param_groups}
+        for group in self.param_groups:
+            if id(group) not in joined | theirs.keys():
+                self.add_param_group(group)
+        self.param_groups[:] = [group for group in self.param_groups if id(group) in theirs]
+        self.param_groups += [group for key, group in theirs.items() if key not in ours]
+        self._joined = list(self.param_groups)
+        pairs = [pair for part in self.parts for pair in part._pairs()]
+        parameters = [p for _, p in pairs]
+        if not are_those(parameters, self._checked):
+            check_once(parameters)
+            self._checked = parameters
+        return pairs
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
+        self._pairs()
         for part in self.parts:
             part.step()
 

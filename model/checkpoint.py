@@ -10,6 +10,7 @@
                                 may be packed instead of float32 (minigrad/packed.py)
     optimizer/<kind>/<parameter>    the optimiser's state, such as AdamW's m and v, to resume from;
                                 each array has its parameter's shape
+    optimizer/missed/<parameter>    steps of AdamW while it had not this parameter, (); if any
     training                    JSON: settings, iteration, random generators, ... of the run
 
 `_checked` is the one rule for what a checkpoint may hold: it is applied before a file is written
@@ -101,7 +102,7 @@ def checked_arrays(model: Module, tokenizer: Tokenizer, training: Record | None 
     CheckpointError : it could not be loaded.
     """
     weights = {name: p.data for name, p in model.named_parameters()}
-    state = _state_of(optimizer, model) if optimizer else {}
+    state = _state_of(optimizer, model) | _missed_by(optimizer, model) if optimizer else {}
     try:
         arrays = dict(arrays_of(model.config, weights, tokenizer, training or {}, state))
         _checked(arrays, finite, (type(model),))
@@ -263,6 +264,13 @@ def _below(prefix, arrays):
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
+def _missed_by(optimizer, model):
+    """Return the steps that parameters of the model have missed, by "missed/<parameter>"."""
+    missed = {p: count for part in optimizer.parts for p, count in part.missed.items()}
+    return {f"missed/{name}": np.array(missed[p])
+            for name, p in model.named_parameters() if missed.get(p)}
+
+
 def _state_of(optimizer, model):
     """Return the state of an optimiser of the model's parameters, by "<kind>/<parameter>"."""
     names = {id(p): name for name, p in model.named_parameters()}
@@ -286,8 +294,11 @@ def restore_optimizer(optimizer: Optimizer, model: Transformer, state: Arrays, s
             raise CheckpointError(f"the optimiser's state has no {key} of the shape "
                                   f"{list(array.shape)}, so the run cannot be resumed from it")
         array[...] = state[key]
+    names = {p: name for name, p in model.named_parameters()}
     for part in optimizer.parts:
         part.steps = steps
+        for p in part.missed.keys() & names.keys():
+            part.missed[p] = int(state.get(f"missed/{names[p]}", 0))
 
 
 def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:

@@ -2,6 +2,7 @@
 import copy
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -180,6 +181,177 @@ def test_Optimizers_of_different_parameters_step_as_one():
     assert optimizer.parts[1].steps == 3
 
 
+def group_of(optimizer, p):
+    return next(group for group in optimizer.param_groups if any(q is p for q in group["params"]))
+
+
+def taken_out(optimizer, p, _):
+    group = group_of(optimizer, p)
+    group["params"] = [q for q in group["params"] if q is not p]
+
+
+def given_back(optimizer, p, new):
+    taken_out(optimizer, p, new)
+    yield
+    optimizer.param_groups[-1]["params"].append(p)
+
+
+def moved(optimizer, p, new):
+    to = next(group for group in optimizer.param_groups if group is not group_of(optimizer, p))
+    taken_out(optimizer, p, new)
+    to["params"].insert(0, p)
+
+
+def reversed_in_group(optimizer, p, _):
+    group_of(optimizer, p)["params"].reverse()
+
+
+def reversed_groups(optimizer, *_):
+    optimizer.param_groups.reverse()
+
+
+def without_group(optimizer, p, _):
+    optimizer.param_groups.remove(group_of(optimizer, p))
+
+
+def without_groups_of_parts(optimizer, p, _):
+    without = group_of(optimizer, p)
+    for part in optimizer.parts:
+        part.param_groups[:] = [group for group in part.param_groups if group is not without]
+
+
+def appended(optimizer, p, new):
+    group_of(optimizer, p)["params"].append(new)
+
+
+def added(optimizer, _, new):
+    optimizer.parts[0].add_param_group({"params": new})
+
+
+def given_as_a_group(optimizer, _, new):
+    optimizer.parts[0].param_groups.append({"params": (new,)})
+
+
+GROUP_CHANGES = (taken_out, given_back, moved, reversed_in_group, reversed_groups, without_group,
+                 without_groups_of_parts, appended, added, given_as_a_group)
+
+
+@by_all
+@pytest.mark.parametrize("change", GROUP_CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("make", [
+    lambda groups: mg.SGD(groups, 0.1, 0.9),
+    lambda groups: mg.AdamW(groups, 0.1, weight_decay=0.1),
+    lambda groups: mg.Muon(groups, 0.1),
+    lambda groups: mg.Optimizers([mg.AdamW(groups, 0.1)])],
+    ids=["SGD", "AdamW", "Muon", "Optimizers"])
+def test_step_gives_each_parameter_its_own_state_however_the_groups_change(make, change):
+    """It equals that of optimisers of a single parameter, which step while a group has it."""
+    ps = [parameter(3, 4, seed=seed) for seed in range(5)]
+    alone = {p: leaf(p.data) for p in ps}
+    of_one = {p: make([{"params": [alone[p]]}]) for p in ps}
+    optimizer = make([{"params": ps[:3]}, {"params": ps[3:4]}])
+    changes = iter(())
+    for seed in range(6):
+        if seed == 2:
+            changes = iter(change(optimizer, ps[1], ps[4]) or ())
+        if seed >= 2:
+            next(changes, None)
+        for n, p in enumerate(ps):
+            p.grad = normal(3, 4, seed=100 * seed + n)
+            alone[p].grad = p.grad.copy()
+        optimizer.step()
+        inside = {p for group in optimizer.param_groups for p in group["params"]}
+        for p in ps:
+            if p in inside:
+                of_one[p].step()
+            assert np.array_equal(p.data, alone[p].data)
+    state = {(kind, p): a for kind, p, a in optimizer.state()}
+    assert {p for _, p in state} == inside
+    for (kind, p), a in state.items():
+        expected, = [array for other, _, array in of_one[p].state() if other == kind]
+        assert np.array_equal(a, expected)
+
+
+def test_Optimizers_step_a_group_by_its_part_and_refuse_one_of_none():
+    p, q, r = (parameter(2, 2, seed=seed) for seed in range(3))
+    muon = mg.Muon([p])
+    both = mg.Optimizers([muon, mg.AdamW([q])])
+    both.param_groups.reverse()
+    muon.add_param_group({"params": [r]})
+    for each in (p, q, r):
+        each.grad = np.ones((2, 2))
+    both.step()
+    assert [kind for kind, *_ in both.state()] == ["momentum", "momentum", "m", "v"]
+    assert [group["params"] for group in both.param_groups] == [[q], [p], [r]]
+    before = [each.data.copy() for each in (p, q, r)]
+    new = {"params": [parameter(2, 2)]}
+    for given in (both.add_param_group, both.param_groups.append):
+        assert "optimizers.parts[0].add_param_group(group)" in refusal(
+            ValueError, lambda: (given(new), both.step()))
+    both.param_groups.pop()
+    both.parts[1].param_groups[0]["params"].append(p)
+    assert "parameter 3 is parameter 0 again" in refusal(ValueError, both.step)
+    assert all(map(np.array_equal, before, [each.data for each in (p, q, r)]))
+
+
+@pytest.mark.parametrize("make, group, says", [
+    (mg.SGD, {"params": parameter(2) * 2}, "requires_grad=True; parameter 1 is Tensor"),
+    (mg.AdamW, {"params": [parameter(2, dtype=np.float32)]}, "of one float type"),
+    (mg.AdamW, {"params": [parameter(2)], "lr": -1}, "lr is a finite number of at least 0"),
+    (mg.SGD, {"lr": 1.0}, 'a group is a dict with its parameters as "params"'),
+    (mg.SGD, [parameter(2)], 'as "params", beside settings; this is a list'),
+    (mg.Muon, {"params": parameter(2)}, "Muon steps matrices"),
+    (mg.Muon, {"params": [parameter(4, 2)], "sections": (2, 3)}, "sections of (2, 3) rows")])
+def test_a_group_that_cannot_be_stepped_is_refused_and_nothing_is_stepped(make, group, says):
+    p = parameter(3, 3)
+    optimizer = make([p])
+    assert says in refusal(ValueError, optimizer.add_param_group, group)
+    assert len(optimizer.param_groups) == 1
+    before = p.data.copy()
+    p.grad = np.ones((3, 3))
+    optimizer.param_groups.append(group)
+    for _ in range(2):
+        assert says in refusal(ValueError, optimizer.step)
+    assert np.array_equal(p.data, before)
+    if says != "lr is a finite number of at least 0":
+        return
+    group["lr"] = 1
+    optimizer.step()
+    assert not np.array_equal(p.data, before)
+
+
+def test_Muon_refuses_sections_that_are_changed_to_other_rows():
+    p = parameter(6, 2)
+    optimizer = mg.Muon([{"params": [p], "sections": (2, 4)}])
+    optimizer.param_groups[0]["sections"] = (2, 3)
+    p.grad = np.ones((6, 2))
+    before = p.data.copy()
+    assert "sections of (2, 3) rows" in refusal(ValueError, optimizer.step)
+    assert np.array_equal(p.data, before)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))],
+                         ids=["deepcopy", "pickle"])
+def test_Optimizer_that_is_copied_with_its_model_steps_the_copy_as_the_original(again):
+    model = [parameter(3, 3, seed=seed) for seed in range(3)]
+    optimizer = mg.Optimizers([mg.AdamW(model[:1]), mg.Muon(model[1:])])
+    for p in model:
+        p.grad = np.ones((3, 3))
+    optimizer.step()
+    copied, its = again((model, optimizer))
+    before = [p.data.copy() for p in model]
+    for q in copied:
+        q.grad = np.ones((3, 3))
+    its.param_groups.reverse()
+    its.step()
+    assert all(map(np.array_equal, before, [p.data for p in model]))
+    optimizer.step()
+    for p, q in zip(model, copied):
+        assert np.array_equal(p.data, q.data)
+        assert p is not q
+    assert {p for _, p, _ in its.state()} == set(copied)
+
+
 P = parameter(3, 3)
 WIDER = parameter(6, 4)
 CHANGED = parameter(2, 2)
@@ -270,7 +442,7 @@ def test_step_refuses_data_and_state_that_have_not_the_shape_and_type_of_their_p
         p.data = change(p.data)
     else:
         arrays = getattr(optimizer, optimizer.STATE[-1])
-        arrays[1] = change(arrays[1])
+        arrays[p] = change(arrays[p])
     before = first.data.copy()
     says = refusal(ValueError, optimizer.step)
     kind = optimizer.STATE[-1] if part == "state" else part
@@ -309,7 +481,7 @@ def test_step_takes_data_gradient_and_state_that_lie_in_memory_in_any_way(make, 
             p.grad = prepare(normal(30, 8, seed=seed, dtype=dtype))
             for kind in optimizer.STATE:
                 arrays = getattr(optimizer, kind)
-                arrays[0] = prepare(arrays[0])
+                arrays[p] = prepare(arrays[p])
             mg.clip_grad_norm_([p], 0.5)
             optimizer.step()
         return p.data

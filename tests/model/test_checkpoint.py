@@ -281,7 +281,7 @@ def spoilt(change):
     (spoilt(lambda model, _: setattr(model.norm.weight, "data", np.ones(4))), "float32, float64, "),
     (spoilt(lambda model, _: setattr(model.norm.weight, "data", np.ones(8, np.float32))),
      "norm.weight has shape [4]"),
-    (spoilt(lambda _, sgd: sgd.momentum_buffers[0].fill(math.inf)),
+    (spoilt(lambda model, sgd: sgd.momentum_buffers[model.token_embedding.weight].fill(math.inf)),
      "optimizer/momentum_buffers/token_embedding.weight holds nan or inf"),
     (dict(optimizer=mg.AdamW(Transformer(CONFIG).parameters())), "that the model has not")],
     ids=lambda value: value if isinstance(value, str) else "")
@@ -317,6 +317,30 @@ def test_the_state_of_an_optimiser_is_restored_by_name_and_that_of_another_is_no
             (state | {"v/norm.weight": np.ones(5)}, model, "no v/norm.weight of the shape [4]")):
         assert says in refusal(CheckpointError, restore_optimizer, mg.AdamW(stepped.parameters()),
                                model, given, 0)
+
+
+def test_an_optimiser_whose_groups_changed_goes_on_from_its_checkpoint_bit_for_bit(path):
+    model = Transformer(CONFIG, seed=2)
+    first, late, *others = model.parameters()
+    optimizer = mg.AdamW([first, *others])
+
+    def steps(count):
+        for _ in range(count):
+            mg.cross_entropy(model(IDS), TARGETS).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model.state_dict()
+    steps(2)
+    optimizer.param_groups[0]["params"] = [*others, late]
+    steps(2)
+    save_checkpoint(path, model, TOKENIZER, {}, optimizer)
+    expected = steps(2)
+    found = load_checkpoint(path)
+    model = found.model
+    _, late, *others = model.parameters()
+    optimizer = mg.AdamW([late, *others])
+    restore_optimizer(optimizer, model, found.optimizer, 4)
+    assert same(steps(2), expected)
 
 
 # Files that are damaged, of another kind, or do not fit
