@@ -6,6 +6,8 @@ import difflib
 import os
 import pathlib
 
+import numpy as np
+
 from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.packed import PackedTensor
 from minigrad.words import first_of, in_a_line, number_of
@@ -34,6 +36,8 @@ def load_initial(name: str) -> Checkpoint:
                               ) from error
     if kinds := {p.packed.kind for p in found.model.parameters() if isinstance(p, PackedTensor)}:
         print(f"unpacked    the weights, from {', '.join(sorted(kinds))} to float32, for training")
+    if found.model.parameters()[0].dtype == np.float64:
+        print("rounded     the weights, from float64 to float32, for training")
     return found._replace(optimizer={})
 
 
@@ -62,11 +66,22 @@ def describe_initial(path: pathlib.Path, config: TransformerConfig, block_size: 
 
 def take_weights(model: Transformer, initial: Transformer) -> None:
     """Give a model the weights of another, which may know fewer characters and more positions.  The
-    rows of new characters stay as they are.  Arrays of one shape are then shared by both, so that
-    no model is in memory twice."""
+    rows of new characters stay as they are.  Arrays of one shape and type are then shared by both,
+    so that no model is in memory twice.
+
+    Raises
+    ------
+    ValueError : a weight lies beyond the numbers of the model's type.
+    """
     weights = dict(initial.named_parameters())
     for name, p in model.named_parameters():
         weight = weights[name].data
+        if weight.dtype != p.dtype:
+            with np.errstate(over="ignore"):
+                weight = weight.astype(p.dtype)
+            if not np.isfinite(weight).all():
+                raise ValueError(f"{name} of the model to fine-tune has numbers that are too large "
+                                 f"for {p.dtype}, in which it is trained; take another model")
         if weight.shape == p.shape:
             p.data = weight
         else:

@@ -657,6 +657,25 @@ def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_pa
     assert kept["out_dir"] == str(tmp_path / "out")
 
 
+@pytest.mark.parametrize("text", ["small_text", "new_text"])
+def test_a_model_in_float64_is_fine_tuned_in_float32_and_resumed_in_its_own(
+        trained, tmp_path, capsys, request, text):
+    text = request.getfixturevalue(text)
+    known = load_checkpoint(trained / "ckpt.npz")
+    wide = Transformer(known.model.config, dtype=np.float64)
+    wide.load_state_dict(known.model.state_dict())
+    save_checkpoint(tmp_path / "ckpt.npz", wide, known.tokenizer)
+    flags = "--max_iters 1 --optimizer muon"
+    run(text, tmp_path / "out", "--init_from", tmp_path, flags)
+    assert "\nrounded     the weights, from float64 to float32" in f"\n{capsys.readouterr().out}"
+    run(text, tmp_path / "same", "--init_from", trained, flags)
+    assert same_arrays(tmp_path / "out" / "last.npz", tmp_path / "same" / "last.npz")
+    wide.norm.weight.data[0] = 1e39
+    save_checkpoint(tmp_path / "ckpt.npz", wide, known.tokenizer)
+    assert "norm.weight of the model to fine-tune has numbers that are too large for float32" in \
+        refused(capsys, "--data", text, "--out_dir", tmp_path / "no", "--init_from", tmp_path)
+
+
 @pytest.mark.parametrize("made", [False, True], ids=["of a run", "made in Python"])
 def test_fine_tuning_may_start_in_its_own_folder_and_be_resumed(out_dir, new_text, made):
     known = load_checkpoint(out_dir / "last.npz")
