@@ -21,6 +21,7 @@ from minigrad.optim import Optimizer, cosine, linear_decay, warm_up
 from minigrad.random import generator
 from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, Record,
                               checked_arrays, load_checkpoint, restore_optimizer, save_checkpoint)
+from model.command import announced_if_slow
 from model.folder import LOG, Folder, Log
 from model.processes import Ranks, launched
 from model.scoring import evaluate
@@ -212,16 +213,28 @@ class Run:
                        self.settings.on_nan == "skip" or self.state.skipped > 0)
 
     def _check_best(self):
-        """Take the loss of ckpt.npz, which may be newer than last.npz, or write it anew."""
+        """Take the loss of ckpt.npz, which may be newer than last.npz, or write it anew.  Evaluate
+        it if it was judged by other windows than this run evaluates."""
         path = self.folder / BEST
         try:
             best = load_checkpoint(path)
             training = best.training
-            if ((best.model.config, training["text"], training["settings"]["seed"])
+            saved = training["settings"]
+            loss = training["state"]["best"]
+            if ((best.model.config, training["text"], saved["seed"])
                     != (self.model.config, self.text.digest, self.settings.seed)):
                 raise ValueError(f"{path} is the best model of another run; move it elsewhere, "
                                  "then resume")
-            self.state.best = min(self.state.best, training["state"]["best"])
+            if self._number_of_windows(self.resumed.training["settings"]) != len(self.windows[0]):
+                self.state.best = math.inf          # it is the loss on other windows
+            if self._number_of_windows(saved) == len(self.windows[0]):
+                self.state.best = min(self.state.best, loss)
+            elif not self.is_complete():
+                with announced_if_slow(f"judging {path} anew"):
+                    loss = evaluate(best.model, *self.windows, self.settings.batch_size)
+                self.state.best = loss if math.isfinite(loss) else math.inf
+                print(f"best        {path} is judged anew, as this run evaluates other parts of "
+                      f"the text: validation {loss:.3f}")
         except (CheckpointError, KeyError):
             print(f"warning     {path} is {'damaged' if path.exists() else 'not there'}; until the "
                   "next evaluation the resumed model stands in as the best one")
@@ -337,6 +350,14 @@ class Run:
         """The windows of the validation part that --eval_iters chooses, (N, T) each."""
         wanted = self.settings.eval_iters * self.settings.batch_size
         return self.text.windows(self.settings.block_size, wanted)
+
+    def _number_of_windows(self, saved: Record) -> int:
+        """Return the number of windows that saved settings of this run choose, which says which
+        these are; 0 if they do not tell."""
+        if not {"eval_iters", "batch_size"} <= saved.keys():
+            return 0
+        wanted = saved["eval_iters"] * saved["batch_size"]
+        return len(self.text.windows(self.settings.block_size, wanted)[0])
 
     def evaluate(self) -> Step:
         """Return the loss over these windows, as that of a step which changes nothing."""

@@ -22,12 +22,13 @@ from minigrad import compiled
 from model import (CharTokenizer, Transformer, TransformerConfig, generate, load_checkpoint,
                    run as runs, save_checkpoint)
 from model.count import memory
-from model.folder import Folder, read_log
+from model.folder import Folder, read_log, settings_of
 from model.processes import Ranks
 from model.replay import __main__ as replay
 from model.replay.nan import repeat, restored
 from model.report import stopped
 from model.run import State, decayed_and_other, optimizer_of
+from model.scoring import evaluate
 from model.settings import Settings
 from model.transformer import loss_of
 from tests.kit import (TINY, arrays, losses, open_elsewhere, refusal, refused, rows, run, run_of,
@@ -439,6 +440,64 @@ def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(out_
     save_checkpoint(out_dir / "ckpt.npz", model, tokenizer, training)
     resume(out_dir, "--learning_rate 1e-9 --max_iters 41")
     assert state_of(out_dir / "last.npz")["best"] == best["best"]
+
+
+def uneven(path, easy):
+    """A text with a validation part of 25 windows of 16, of which those that a batch of four takes
+    are easy, or all others."""
+    hard = "".join(np.random.default_rng(0).choice([*"abcdefghij"], 4010))
+    chosen = np.isin(np.arange(25), data.batches.spread(25, 4))
+    parts = ["ab" * 8 if is_easy else hard[:16] for is_easy in chosen == easy]
+    return written(path / "uneven.txt", f"{hard[:1801]}{'ab' * 904}{''.join(parts)}a")
+
+
+def loss_on_windows(out_dir, path, text, eval_iters):
+    """The loss of a saved model on the windows of such evaluations."""
+    found = load_checkpoint(out_dir / "last.npz")
+    s = settings_of(found, out_dir)
+    s = dataclasses.replace(s, eval_iters=eval_iters)
+    part = data.Text(text.read_text(encoding="utf-8"), "", found.tokenizer)
+    x, y = part.windows(s.block_size, eval_iters * s.batch_size)
+    return evaluate(load_checkpoint(path).model, x, y, s.batch_size)
+
+
+@pytest.mark.parametrize("before, after, easy", [(1, 0, True), (1, 0, False), (0, 1, True)])
+def test_a_run_resumed_with_other_windows_judges_its_best_model_by_them(tmp_path, capsys, before,
+                                                                        after, easy):
+    out = tmp_path / "out"
+    best = out / "ckpt.npz"
+    text = uneven(tmp_path, easy)
+    run(text, tmp_path / "first", "--max_iters 20")
+    run(text, out, "--init_from", tmp_path / "first", f"--eval_iters {before} --max_iters 0")
+    old = best.read_bytes()
+    expected = loss_on_windows(out, best, text, after)
+    assert (expected > state_of(best)["best"]) == (easy == (before == 1))
+    assert abs(expected - state_of(best)["best"]) > 0.1
+    capsys.readouterr()
+    resume(out, f"--eval_iters {after} --max_iters 1 --learning_rate 0")
+    said = capsys.readouterr().out
+    assert f"{best} is judged anew, as this run evaluates other parts of the text" in said
+    assert f": validation {expected:.3f}\n" in said
+    assert state_of(out / "last.npz")["best"] == expected
+    assert best.read_bytes() == old         # as the model has not changed
+    resume(out, f"--eval_iters {before} --max_iters 2")
+    assert state_of(out / "last.npz")["best"] == state_of(best)["best"]
+
+
+@pytest.mark.parametrize("more, anew", [
+    ("--eval_iters 6 --batch_size 2", False), ("--eval_iters 1000", True), ("", False)])
+def test_a_best_model_is_judged_anew_only_if_the_windows_are_others(out_dir, capsys, more, anew):
+    resume(out_dir, "--max_iters 41", *more.split())
+    assert ("is judged anew" in capsys.readouterr().out) == anew
+
+
+def test_a_best_model_that_does_not_tell_its_windows_is_judged_anew(out_dir, capsys):
+    model, tokenizer, training, _ = load_checkpoint(out_dir / "ckpt.npz")
+    del training["settings"]["eval_iters"]
+    save_checkpoint(out_dir / "ckpt.npz", model, tokenizer, training)
+    resume(out_dir, "--max_iters 41")
+    assert (f"validation {training['state']['best']:.3f}\n"
+            in capsys.readouterr().out.split("is judged anew", 1)[1])
 
 
 def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monkeypatch):
