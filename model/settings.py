@@ -112,18 +112,21 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
 
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""
+        usual = usual_of(self.recipe)
         rate = self.learning_rate
         lowest = self.min_lr or 0.0
         muons = self.muon_lr if self.optimizer == "muon" else 0.0
-        decay = max(self.weight_decay, self.ngram_decay or 0.0)
+        decays = {name: getattr(self, name) or 0.0 for name in ("weight_decay", "ngram_decay")}
+        strongest = max(decays, key=decays.get)
+        decay = decays[strongest]
         found = {
             "at --learning_rate 0 nothing is learned": rate == 0,
             f"--learning_rate {rate:g} is far too high for such a model; "
-            f"{Settings.learning_rate:g} is usual": rate >= TOO_HIGH,
-            f"--muon_lr {muons:g} is far too high for such a model; {Settings.muon_lr:g} is usual":
+            f"{usual['learning_rate']:g} is usual": rate >= TOO_HIGH,
+            f"--muon_lr {muons:g} is far too high for such a model; {usual['muon_lr']:g} is usual":
                 muons >= MUON_TOO_HIGH,
             f"a decay of {decay:g} times the learning rate takes all of a weight away in a step; "
-            f"--weight_decay {Settings.weight_decay:g} is usual":
+            f"--{strongest} {usual[strongest] or usual['weight_decay']:g} is usual":
                 min(max(rate, muons), TOO_HIGH) * decay >= 1,
             f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate rises at the end":
                 lowest > rate > 0}
@@ -146,6 +149,12 @@ MODERN = dict(
     weight_decay=0.1, ngram_decay=1.0, beta1=0.9, beta2=0.99, grad_clip=1.0, eval_interval=100)
 GPT2 = {name: getattr(Settings, name) for name in MODERN}
 RECIPES = {"modern": MODERN, "gpt2": GPT2}
+
+
+def usual_of(recipe: str) -> Given:
+    """Return the usual value of each setting: that of the recipe, or else the default."""
+    return dataclasses.asdict(Settings()) | RECIPES.get(recipe, {})
+
 
 MINUTES = 3.0
 # The passes over the built-in plays in three minutes.  The more passes a run makes over its text,
@@ -279,7 +288,7 @@ def problems_of_threads(wanted: int) -> list[str]:
 
 def described(s: Settings) -> str:
     """Describe the settings of a run: its recipe, and as flags what differs from that."""
-    usual = dataclasses.asdict(Settings()) | RECIPES[s.recipe]
+    usual = usual_of(s.recipe)
     own = {name: getattr(s, name) for name in (*MODERN, *MODEL, "minutes", "max_iters")
            if getattr(s, name) != usual[name]}
     if not own:

@@ -57,12 +57,16 @@ def test_the_remedy_for_heads_works(C, H, position):
     (dict(learning_rate=0.0), "at --learning_rate 0 nothing is learned"),
     (dict(learning_rate=1e3), "--learning_rate 1000 is far too high for such a model; 0.004 is "
                               "usual"),
-    (dict(muon_lr=1e10, optimizer="muon"), "--muon_lr 1e+10 is far too high for such a model; 0.02 "
+    (dict(muon_lr=1e10, optimizer="muon"), "--muon_lr 1e+10 is far too high for such a model; 0.01 "
                                            "is usual"),
+    (dict(muon_lr=1.0, optimizer="muon", recipe="gpt2"),
+     "--muon_lr 1 is far too high for such a model; 0.02 is usual"),
     (dict(weight_decay=1e30), "a decay of 1e+30 times the learning rate takes all of a weight away "
                               "in a step; --weight_decay 0.1 is usual"),
     (dict(ngram_decay=250.0), "a decay of 250 times the learning rate takes all of a weight away "
-                              "in a step; --weight_decay 0.1 is usual"),
+                              "in a step; --ngram_decay 1 is usual"),
+    (dict(ngram_decay=250.0, recipe="gpt2"), "a decay of 250 times the learning rate takes all of "
+                                             "a weight away in a step; --ngram_decay 0.1 is usual"),
     (dict(min_lr=1e-2), "--min_lr 0.01 is above --learning_rate 0.004, so the rate rises at the "
                         "end")])
 def test_a_setting_that_is_probably_a_mistake_is_warned_of(given, says):
