@@ -1,4 +1,5 @@
 """What a run prints: what it will do, its progress, and how good its model is."""
+import math
 import statistics
 import sys
 
@@ -196,12 +197,17 @@ def nothing_left(run: Run) -> str:
     if s.minutes is not None and minutes >= s.minutes:
         flag = "--minutes"
         limit = s.minutes
-        longer = f"{minutes + s.minutes:.3g}"
+        longer = f"{math.ceil(100 * (minutes + s.minutes)) / 100:g}"
     return (f"nothing is left to train: the run in {run.folder} has taken "
-            f"{number_of(steps, 'step')} in {minutes:.3g} minutes, and {flag} {limit:g} "
+            f"{number_of(steps, 'step')} in {rounded(minutes)} minutes, and {flag} {limit:g} "
             f"counts all of a run, from its beginning.  Go on with:\n"
             f"    {run.folder.resume_command(s.data, flag, longer)}\n"
             f"or let it write:\n    {sample_command(run)}")
+
+
+def rounded(minutes: float) -> str:
+    """Return minutes to two digits after the point, in words if they are fewer."""
+    return "less than 0.01" if minutes < 0.01 else f"{minutes:.2f}".rstrip("0").rstrip(".")
 
 
 def stopped(run: Run) -> str:

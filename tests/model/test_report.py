@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from model import report
+from model.folder import Folder
 from model.report import standing
 from model.run import State, Step
 from model.settings import Settings
@@ -21,6 +22,21 @@ from tests.kit import small_run
 def test_an_evaluation_is_compared_with_the_best_n_gram_even_if_longer_ones_are_worse(loss, says):
     counted = {"unigram": 3.31, "bigram": 3.25, "trigram": 3.51, "4-gram": 3.5}     # a short text
     assert standing(State(0), None, loss, counted).endswith(f"   {says}")
+
+
+@pytest.mark.parametrize("taken, limit, says, longer", [
+    (0.000643, 0.0005, "2 steps in less than 0.01 minutes, and --minutes 0.0005", "0.01"),
+    (0.25, 0.2, "2 steps in 0.25 minutes, and --minutes 0.2", "0.45"),
+    (3.0, 3.0, "2 steps in 3 minutes, and --minutes 3", "6"),
+    (1232.5, 1.0, "2 steps in 1232.5 minutes, and --minutes 1", "1233.5")])
+def test_nothing_left_rounds_minutes_and_names_more_than_were_taken(taken, limit, says, longer):
+    run = small_run(minutes=limit, folder=Folder("out"))
+    run.state.iteration = 2
+    run.state.seconds = 60 * taken
+    said = report.nothing_left(run)
+    assert says in said
+    assert re.search("--minutes (.*)$", said.splitlines()[1])[1] == longer
+    assert float(longer) > taken
 
 
 def said_of(run, steps):
