@@ -77,6 +77,16 @@ def path_of(name: str) -> pathlib.Path:
     return path
 
 
+def is_there(path: AnyPath, follow: bool = True) -> bool:
+    """Return whether there is a file or folder; or, unless links are followed, a link.  Raise an
+    OSError if that cannot be known, as in a folder that may not be read."""
+    try:
+        os.stat(path, follow_symlinks=follow)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def save_checkpoint(path: AnyPath, model: Module, tokenizer: Tokenizer,
                     training: Record | None = None, optimizer: Optimizer | None = None,
                     before: AnyPath | None = None, finite: bool = True) -> None:
@@ -164,10 +174,10 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
     without optimiser, and all arrays of the file; if lazy, each is read when it is asked for."""
     path = pathlib.Path(path)
     try:
-        if path.parent.is_file():
+        if os.path.isfile(path.parent):
             raise CheckpointError(f"{path.parent} is a file, and the folder of a run was expected; "
                                   f"give {path.parent.parent}")
-        if not path.exists():
+        if not is_there(path):
             raise CheckpointError(f"there is no checkpoint {path}; train one with "
                                   f"{command_line('train')}, name its folder with --out_dir, or "
                                   "make one of another program's model with python -m "
@@ -194,7 +204,7 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
         raise CheckpointError(f"cannot read {path}: {why}") from error
     except Exception as error:          # of many kinds, depending on the damage
         other = path.with_name(LAST if path.name == BEST else BEST)
-        take = f"take {other.name} beside it, or " if other.is_file() else ""
+        take = f"take {other.name} beside it, or " if os.path.isfile(other) else ""
         raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; {take}train "
                               "anew; python -m model.convert reads models of other programs"
                               ) from error
@@ -311,18 +321,18 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     """
     last = folder / LAST
     previous = folder / PREVIOUS
-    if not last.exists() and not previous.exists() and (folder / BEST).exists():
+    if not is_there(last) and not is_there(previous) and is_there(folder / BEST):
         load_checkpoint(folder / BEST)          # which says if it is of another kind
     try:
         return load_checkpoint(last), ""
     except CheckpointError as error:
         may_be_whole = isinstance(error.__cause__, (OSError, MissingLibrary))
-        if may_be_whole or not previous.exists():
+        if may_be_whole or not is_there(previous):
             raise
     try:
         found = load_checkpoint(previous)
     except CheckpointError as error:
         raise CheckpointError(f"cannot resume from {last} or {previous}: {error}; to train "
                               "anew, give another --out_dir") from error
-    return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; resuming from "
+    return found, (f"{last} is {'damaged' if is_there(last) else 'not there'}; resuming from "
                    f"{previous}, the one before it")

@@ -4,6 +4,7 @@
 """
 import contextlib
 import dataclasses
+import errno
 import math
 import os
 import pathlib
@@ -14,8 +15,8 @@ import data
 from data.files import AnyPath, claimed, is_in_use, rename, replacing
 from minigrad import compiled
 from minigrad.words import first_of, scaled, shown
-from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, load_last, path_of,
-                              texts_of)
+from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, is_there, load_last,
+                              path_of, texts_of)
 from model.command import Given, Parser, command_line, problems
 from model.processes import Ranks
 from model.settings import NAMES, WITHOUT_FLAG, Settings, resolve
@@ -46,11 +47,11 @@ class Folder(contextlib.ExitStack):
         self.path.mkdir(parents=True, exist_ok=True)
         self._claim()
         names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)
-        files = [self / name for name in names if (self / name).exists()]
+        files = [self / name for name in names if is_there(self / name)]
         if not files:
             return None
         n = 1
-        while (self / f"earlier.{n}").exists():
+        while is_there(self / f"earlier.{n}"):
             n += 1
         earlier = self / f"earlier.{n}"
         earlier.mkdir()
@@ -67,7 +68,7 @@ class Folder(contextlib.ExitStack):
 
     def resume(self, only_look: bool) -> Checkpoint:
         """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""
-        if self.path.is_dir() and not only_look:
+        if os.path.isdir(self.path) and not only_look:
             self._claim()
         resumed, warning = load_last(self.path)
         if (not resumed.optimizer or not {"settings", "text"} <= resumed.training.keys()
@@ -76,7 +77,7 @@ class Folder(contextlib.ExitStack):
                              "a last.npz that does")
         if warning:
             print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
-            if (self / LAST).exists() and not only_look:    # or it would become previous.npz
+            if is_there(self / LAST) and not only_look:    # or it would become previous.npz
                 rename(self / LAST, self / DAMAGED)
         return resumed
 
@@ -86,10 +87,13 @@ class Folder(contextlib.ExitStack):
 
     def kept(self) -> str:
         """Return what is saved, for a run that is ended."""
-        if self.begun and not self.path.exists():
-            return f"{self} was renamed or removed; resume with the name that it has now"
-        if not any((self / name).exists() for name in (LAST, PREVIOUS)):
-            return "nothing had been saved yet"
+        try:
+            if self.begun and not is_there(self.path):
+                return f"{self} was renamed or removed; resume with the name that it has now"
+            if not any([is_there(self / name) for name in (LAST, PREVIOUS)]):
+                return "nothing had been saved yet"
+        except OSError as error:
+            return f"what is saved in {self} cannot be told: {error.strerror}"
         return f"what was saved in {self} before is whole; resume with {self.resume_command()}"
 
     def resume_command(self, texts: Sequence[str] = (), *more: str) -> str:
@@ -282,6 +286,16 @@ def _texts_of(words, folder, resumed, ranks):
     return texts
 
 
+def leads_nowhere(link: pathlib.Path) -> bool:
+    """Return whether a link ends at nothing, or in a circle."""
+    try:
+        return not is_there(link)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return True
+        raise
+
+
 def problems_of_folder(s: Settings) -> list[str]:
     """Return a line if a run could not write into its folder."""
     if s.explain:           # it writes nothing
@@ -289,10 +303,15 @@ def problems_of_folder(s: Settings) -> list[str]:
     path = pathlib.Path(s.out_dir)
     remedy = "give another folder"
     try:
-        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        if not there.is_dir():
+        there = next(folder for folder in (path, *path.absolute().parents)
+                     if is_there(folder, follow=False))
+        if os.path.islink(there) and leads_nowhere(there):
+            why = f"{there} is a link to {os.readlink(there)}, which leads nowhere"
+        elif os.path.isfile(there):
             why = f"{there} is a file"
             remedy = f"give a folder, such as {there.parent}"
+        elif not os.path.isdir(there):
+            why = f"{there} is no folder"
         elif os.access(there, os.W_OK | os.X_OK):
             return []
         else:

@@ -20,7 +20,8 @@ from minigrad.core import timed
 from minigrad.optim import Optimizer, cosine, linear_decay, warm_up
 from minigrad.random import generator
 from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, Record,
-                              checked_arrays, load_checkpoint, restore_optimizer, save_checkpoint)
+                              checked_arrays, is_there, load_checkpoint, restore_optimizer,
+                              save_checkpoint)
 from model.command import announced_if_slow
 from model.folder import LOG, Folder, Log
 from model.processes import Ranks, launched
@@ -205,9 +206,9 @@ class Run:
         else:
             earlier = self.folder.begin()
             initial = pathlib.Path(self.settings.init_from)
-            if earlier and not initial.exists():        # it may be what was moved
+            if earlier and not is_there(initial):       # it may be what was moved
                 moved = (earlier / initial.name).absolute()
-                if moved.exists():
+                if is_there(moved):
                     self.settings = dataclasses.replace(self.settings, init_from=str(moved))
         self.log = Log(self.folder / LOG, self.state.evaluated if self.resumed else None,
                        self.settings.on_nan == "skip" or self.state.skipped > 0)
@@ -235,9 +236,12 @@ class Run:
                 self.state.best = loss if math.isfinite(loss) else math.inf
                 print(f"best        {path} is judged anew, as this run evaluates other parts of "
                       f"the text: validation {loss:.3f}")
-        except (CheckpointError, KeyError):
-            print(f"warning     {path} is {'damaged' if path.exists() else 'not there'}; until the "
-                  "next evaluation the resumed model stands in as the best one")
+        except (CheckpointError, KeyError) as error:
+            if isinstance(error.__cause__, OSError):    # it may be whole
+                raise
+            what = "damaged" if is_there(path) else "not there"
+            print(f"warning     {path} is {what}; until the next evaluation the resumed model "
+                  "stands in as the best one")
             self.state.best = math.inf
             self.save(BEST)
 

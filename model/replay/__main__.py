@@ -6,6 +6,7 @@ again, and the first op is shown that made a nan or inf.  Nothing is trained.
 from model.command import Parser, answering, flag       # before slow imports
 
 import dataclasses
+import os
 import pathlib
 
 from model.folder import NAN
@@ -23,7 +24,7 @@ def main(argv: list[str] | None = None) -> None:
     s = Settings(**Parser("python -m model.replay", __doc__, Settings).given(argv))
     with answering("model.replay"):
         path = pathlib.Path(s.out_dir).expanduser()
-        replay(path / NAN if path.is_dir() else path)
+        replay(path / NAN if os.path.isdir(path) else path)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 The step, or the batch of an evaluation, runs again with the same weights and random generators, and
 every op is watched.
 """
+import contextlib
 import dataclasses
 import math
 import os
@@ -18,11 +19,11 @@ from minigrad.core import OPS
 from minigrad.watch.detective import Detective, Finding
 from minigrad.watch.source import definition
 from minigrad.words import shown
-from model.checkpoint import BEST, CheckpointError, load_checkpoint
+from model.checkpoint import BEST, CheckpointError, is_there, load_checkpoint
 from model.folder import NAN
 from model.run import Run, State, Step
 from model.scoring import evaluate
-from model.settings import RECIPES, Settings
+from model.settings import usual_of
 from model.transformer import Transformer, loss_of
 
 SKIPS_IN_A_ROW = 20     # skipped steps after which a run ends
@@ -138,9 +139,10 @@ def replay(path: str | os.PathLike) -> None:
     ------
     ValueError : there is no such file, or it holds no such step, or all is finite this time.
     """
-    if not os.path.isfile(path):
-        raise CheckpointError(f"{path} is no file; give the out_dir/nan.npz that train.py writes "
-                              "where a loss is not finite")
+    with contextlib.suppress(PermissionError):      # which load_checkpoint answers
+        if not is_there(path) or not os.path.isfile(path):
+            raise CheckpointError(f"{path} is no file; give the out_dir/nan.npz that train.py "
+                                  "writes where a loss is not finite")
     model, _, training, _ = load_checkpoint(path, finite=False)
     compiled.announce("compiling  ")
     try:
@@ -165,8 +167,7 @@ def replay(path: str | os.PathLike) -> None:
 def far_from_usual(settings: dict[str, Any]) -> list[str]:
     """Return a remedy for each setting that is more than FAR times as strong as usual, the
     strongest first."""
-    recipe = RECIPES.get(settings.get("recipe"), {})
-    usual = dataclasses.asdict(Settings()) | recipe
+    usual = usual_of(settings.get("recipe"))
     found = {}
     for name in FARTHEST:
         value = settings.get(name)

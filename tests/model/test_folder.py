@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from model.folder import Folder, Log, problems_of_folder, read_log, settings_of
+from model.replay import __main__ as replay
 from model.settings import Settings
-from tests.kit import at_home, open_elsewhere, refusal, written
+from tests.kit import at_home, open_elsewhere, refusal, refused, written
 
 
 def test_problems_of_folder_names_what_cannot_be_written_unless_nothing_is(tmp_path, monkeypatch):
@@ -15,6 +16,49 @@ def test_problems_of_folder_names_what_cannot_be_written_unless_nothing_is(tmp_p
         says, = problems_of_folder(Settings(out_dir=str(path)))
         assert says.startswith(f"--out_dir {path} cannot be written: {tmp_path} does not allow it")
         assert problems_of_folder(Settings(out_dir=str(path), explain=True)) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a link needs a right, and there is no /dev/null")
+def test_problems_of_folder_says_what_stands_in_the_place_of_a_folder(tmp_path):
+    def says(path):
+        said, = problems_of_folder(Settings(out_dir=str(path)))
+        return said.removeprefix(f"--out_dir {path} cannot be written: ")
+    loop, dangling, file, good = (tmp_path / name for name in ("loop", "dangling", "file", "good"))
+    loop.symlink_to(loop)
+    dangling.symlink_to("nothing")
+    written(file, "")
+    good.symlink_to(tmp_path)
+    other = "give another folder"
+    assert says(loop) == f"{loop} is a link to {loop}, which leads nowhere; {other}"
+    for path in (dangling, dangling / "out"):
+        assert says(path) == f"{dangling} is a link to nothing, which leads nowhere; {other}"
+    for path in (file, file / "out"):
+        assert says(path) == f"{file} is a file; give a folder, such as {tmp_path}"
+    assert says(os.devnull) == f"{os.devnull} is no folder; {other}"
+    assert says(tmp_path / (300 * "a")) == f"File name too long; {other}"
+    assert problems_of_folder(Settings(out_dir=str(good / "out"))) == []
+
+
+@pytest.mark.parametrize("command", ["train.py", "--explain", "replay", "replay of the file"])
+def test_a_folder_that_may_not_be_read_is_named_in_one_line(tmp_path, monkeypatch, capsys, command):
+    real = os.stat
+
+    def stat(path, *args, **settings):
+        if isinstance(path, (str, os.PathLike)) and os.path.dirname(path) == str(tmp_path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args, **settings)
+    monkeypatch.setattr(os, "stat", stat)
+    if command.startswith("replay"):
+        path = tmp_path / "nan.npz" if "file" in command else tmp_path
+        said = refused(capsys, "--out_dir", path, main=replay.main)
+        assert f"cannot read {tmp_path / 'nan.npz'}: Permission denied" in said
+        return
+    more = [command] if command == "--explain" else []
+    said = refused(capsys, "--init_from resume --out_dir", tmp_path, *more)
+    assert f"cannot use {tmp_path / 'last.npz'}: Permission denied" in said
+    kept = f"what is saved in {tmp_path} cannot be told: Permission denied"
+    assert said.endswith(kept) == (not more)
+    assert Folder(tmp_path).kept() == kept
 
 
 @pytest.mark.parametrize("saved, says", [
