@@ -67,7 +67,9 @@ class TrainingOptions:
 @dataclasses.dataclass(frozen=True)
 class SavingOptions:
     """Saving and looking."""
-    eval_interval: int = flag(200, "steps between evaluations", at_least=1)
+    eval_interval: int = flag(200, "steps between evaluations; in a short run on a short text "
+                                   "fewer, but of a large model that is fine-tuned at least 25",
+                              at_least=1)
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
                                "0 takes all of it, as the last report does", at_least=0)
     checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
@@ -165,6 +167,8 @@ CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processo
 LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
 WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
 EVALUATIONS = 10            # at least, on a short text: its best model may come early
+LARGE = 50_000_000          # parameters of a model whose evaluations and checkpoints take long;
+LEAST_INTERVAL = 25         # fine-tuned, it is evaluated at most every so many steps
 MORE_NGRAMS = 0.07          # added to ngram_dropout for each doubling of USUAL_PASSES
 # Added to dropout for each halving of the text and each quadrupling of the time; and the most.
 MORE_ACTIVATIONS = 0.05
@@ -172,7 +176,8 @@ MOST_ACTIVATIONS = 0.15
 
 
 def recipe(name: str, characters: int = 0, minutes: float | None = None,
-           max_iters: int | None = None, given: Given | None = None) -> Given:
+           max_iters: int | None = None, given: Given | None = None, large: bool = False
+           ) -> Given:
     """Return the settings of a recipe for a text of that many characters and a run of that length,
     whose steps are as large as the settings in `given` make them.
 
@@ -181,6 +186,7 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
     LEAST_STEPS in MOST_PASSES.  Dropout grows with the number of passes over the text.  From the
     second pass on n-grams are dropped, because a model learns these by heart first.  Beyond
     USUAL_PASSES, activations are dropped too, and a short text adds more to this than a long run.
+    A short run on a short text is evaluated more often, unless the model is `large`.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
@@ -201,7 +207,8 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
         chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
         if is_short(characters):
             usual = chosen["eval_interval"]
-            chosen["eval_interval"] = min(usual, max(1, max_iters // EVALUATIONS))
+            least = LEAST_INTERVAL if large else 1
+            chosen["eval_interval"] = min(usual, max(least, max_iters // EVALUATIONS))
     passes = max(1.0, read / train)
     doublings = math.log2(passes / USUAL_PASSES)
     ngrams = chosen["ngram_dropout"]
@@ -223,9 +230,10 @@ def is_short(characters: int) -> bool:
     return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
 
 
-def completed(given: Given, characters: int) -> Given:
+def completed(given: Given, characters: int, large: bool = False) -> Given:
     """Return the settings of a new run on a text: those given, and otherwise its recipe's.  A run
-    without an explicit end stops after MINUTES, or after MOST_PASSES over a short text."""
+    without an explicit end stops after MINUTES, or after MOST_PASSES over a short text.  A large
+    model is evaluated less often in a short run."""
     name = given.get("recipe", Settings.recipe)
     minutes = given.get("minutes")
     max_iters = given.get("max_iters")
@@ -234,7 +242,7 @@ def completed(given: Given, characters: int) -> Given:
         if name != "gpt2" and characters and is_short(characters):
             step = Settings(**recipe(name, characters) | given).characters
             max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, step))
-    return recipe(name, characters, minutes, max_iters, given) | given
+    return recipe(name, characters, minutes, max_iters, given, large) | given
 
 
 def resolve(given: Given, earlier: Settings | TransformerConfig | None = None, characters: int = 0,
@@ -276,7 +284,8 @@ def resolve(given: Given, earlier: Settings | TransformerConfig | None = None, c
                                f"{whose} has learnt; take {longest} or less")
     chosen = known | {name: value for name, value in given.items() if name not in wrong}
     if not resumed:
-        chosen = completed(chosen, characters)
+        from model.count.sizes import parameters
+        chosen = completed(chosen, characters, parameters(config) >= LARGE)
     return Settings(**chosen), [*wrong.values()]
 
 

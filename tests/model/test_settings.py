@@ -172,6 +172,19 @@ def test_a_short_run_warms_up_less(given, characters, warmup_iters, eval_interva
     assert (s.warmup_iters, s.eval_interval) == (warmup_iters, eval_interval)
 
 
+@pytest.mark.parametrize("given, n_layer, characters, interval", [
+    (dict(max_iters=3), 4, 3_000, 1),
+    (dict(max_iters=3), 16, 3_000, 25),
+    (dict(max_iters=100), 16, 3_000, 25),
+    (dict(max_iters=600), 16, 3_000, 60),
+    (dict(max_iters=100, eval_interval=7), 16, 3_000, 7),
+    (dict(max_iters=3), 16, BUILT_IN, 100)], ids=str)
+def test_a_large_model_is_evaluated_less_often_in_a_short_run(given, n_layer, characters, interval):
+    config = TransformerConfig(50_000, n_embd=512, n_layer=n_layer)     # 38 or 76 million
+    s, _ = resolve(given, config, characters)
+    assert s.eval_interval == interval
+
+
 @pytest.mark.parametrize("given, differ", [
     ({}, "minutes"),
     ({"recipe": "gpt2"}, "minutes"),
