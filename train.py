@@ -21,7 +21,8 @@ from model import Transformer
 from model.checkpoint import Checkpoint
 from model.folder import Folder, prepare
 from model.processes import Ranks
-from model.report import Progress, compile_kernels, describe, nothing_left, report, stopped
+from model.report import (Progress, compile_kernels, describe, foretell, nothing_left, report,
+                          stopped)
 from model.run import Run, Step, join, optimizer_of
 from model.scoring import prove_causality, yardstick
 from model.settings import MINUTES, MODERN, Settings
@@ -61,6 +62,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     if s.explain:
         from model.explain.step import explain
         return explain(run, steps(run), counted)
+    foretell(run)
     prove_causality(model, vocab_size, s.block_size)
     run.begin()
 
@@ -81,7 +83,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     if stop:
         print(f"\n{stopped(run)}", file=sys.stderr)    # the reader of the other may have ended
         sys.exit(130)
-    report(run, counted)
+    report(run, counted, progress.slowed())
 
 
 def steps(run: Run) -> Iterator[Step]:

@@ -2,10 +2,13 @@
 import math
 import statistics
 import sys
+import time
 
+import numpy as np
 from tqdm import tqdm
 
 import data
+import minigrad as mg
 from minigrad import compiled
 from minigrad.words import number_of
 from model.checkpoint import BEST, LAST, load_checkpoint
@@ -13,8 +16,9 @@ from model.command import Interrupts, announced_if_slow, command_line
 from model.config import TransformerConfig
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
-from model.scoring import evaluate, ladder
-from model.settings import USUAL_PASSES, Settings, described, is_short
+from model.scoring import evaluate, ids_of_proof, ladder
+from model.settings import MINUTES, USUAL_PASSES, Settings, described, is_short
+from model.transformer import Transformer
 
 LEAST_KNOWN = 50        # losses that must be known to judge the next one
 DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
@@ -22,6 +26,10 @@ QUIET = 20              # steps without a spike, or spans in time, before anothe
 SHOWN = 10              # steps between new numbers of the progress bar
 SPAN = 5.0              # seconds of steps, of which it is judged whether they had a processor
 BUSY = 2.0              # times the seconds that they had one
+SLOWED = 1.2            # the same of all steps, from which the last report says it again
+LONG = 20.0             # seconds from which it is said beforehand how long something takes
+PIECE = 64              # ids of which that is estimated
+LOWER = 10              # times lower rates are proposed where no step made a model better
 
 
 def describe(run: Run, counted: dict[str, float]) -> None:
@@ -41,6 +49,36 @@ def describe(run: Run, counted: dict[str, float]) -> None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     losses = ", ".join(f"{name} {loss:.3f}" for name, loss in counted.items())
     print(f"yardstick   counted {losses} nats a {unit}")
+
+
+def foretell(run: Run) -> None:
+    """Say how long the proof of causality and the evaluations will take, if that is long."""
+    s = run.settings
+    each = seconds_an_id(run.model, min(s.block_size, PIECE))
+    proof = each * ids_of_proof(run.text.tokenizer.vocab_size, s.block_size)
+    evaluation = each * run.windows[0].size / run.ranks.size
+    last = each * len(run.text.val) / run.ranks.size
+    if max(proof, evaluation, last) >= LONG:
+        print(f"time        about {in_words(proof)} for the proof that the model is causal, "
+              f"{in_words(evaluation)} for each evaluation, and {in_words(last)} for the last one")
+
+
+def seconds_an_id(model: Transformer, T: int) -> float:
+    """Return how long a model takes for an id, as measured with T of them."""
+    took = []
+    for _ in range(2):              # the first one may be slower
+        started = time.perf_counter()
+        with mg.no_grad():
+            model(np.zeros((1, T), np.int64))
+        took.append(time.perf_counter() - started)
+    return min(took) / T
+
+
+def in_words(seconds: float) -> str:
+    """Return a time as "50 seconds" or "3 minutes"."""
+    if seconds < 100:
+        return number_of(math.ceil(seconds), "second")
+    return number_of(round(seconds / 60), "minute")
 
 
 def compile_kernels(s: Settings) -> None:
@@ -93,6 +131,8 @@ class Progress:
         self.spans = 0
         self.seconds = 0.0          # of this span
         self.processor = 0.0
+        self.took = 0.0             # the same of all spans
+        self.had = 0.0
         s = run.settings
         format = None
         if s.minutes is not None:
@@ -138,12 +178,25 @@ class Progress:
         self.processor += step.processor
         if self.seconds >= SPAN:
             self.spans += 1
+            self.took += self.seconds
+            self.had += self.processor
             if self.seconds >= BUSY * self.processor and self.run.ranks.size == 1:
                 times = self.seconds / max(self.processor, 1e-9)
                 self._report("busy", self.spans, f"step {step.number:6,}   the machine is busy: "
                              f"the last steps took {times:.1f} times the processor time that they "
                              "had; other programs use it, or memory is short")
             self.seconds = self.processor = 0.0
+
+    def slowed(self) -> str:
+        """Return what to say at the end of steps that were told to take far longer than they had a
+        processor; "" if they did not."""
+        if self.reported["busy"] < 0 or self.took < SLOWED * self.had:
+            return ""
+        said = (f"the machine was busy: the steps took {self.took / max(self.had, 1e-9):.1f} times "
+                "the processor time that they had")
+        if (minutes := self.run.settings.minutes) is not None:
+            said += f"; on a free one, more of them would fit into {number_of(minutes, 'minute')}"
+        return said
 
     def _report(self, what, number, line):
         """Print a line, unless there was one of this kind a few numbers before."""
@@ -224,14 +277,24 @@ def stopped(run: Run) -> str:
             f"    {run.folder.resume_command(run.settings.data)}")
 
 
+def never_better(run: Run) -> str:
+    """Return what to say of a run whose best model is the one that it began with."""
+    s = run.settings
+    lower = f"--learning_rate {s.learning_rate / LOWER:g}"
+    if s.optimizer == "muon":
+        lower += f" --muon_lr {s.muon_lr / LOWER:g}"
+    return (f"no step made the model better, and {run.folder / BEST} is still the one that the run "
+            f"began with; train anew with lower rates, as with {lower}, or on a longer text")
+
+
 def sample_command(run: Run) -> str:
     """Return the command that writes text with the best model."""
     return command_line("model.sample", "--out_dir", run.folder.path)
 
 
-def report(run: Run, counted: dict[str, float]) -> None:
+def report(run: Run, counted: dict[str, float], slowed: str = "") -> None:
     """Print the loss of the best model over the whole validation part, a sample, and what to do
-    next."""
+    next; `slowed` is said beside the loss."""
     s = run.settings
     text = run.text
     best = run.ranks.made_by_first(lambda: load_checkpoint(run.folder / BEST))
@@ -245,13 +308,25 @@ def report(run: Run, counted: dict[str, float]) -> None:
           f"{ladder(loss, counted)}")
     taken = run.state.iteration
     passes = taken * s.characters / len(text.train)
+    longer = loss >= counted["unigram"]
+    if slowed:
+        print(f"\nwarning     {slowed}")
     if loss >= counted["unigram"] and passes >= USUAL_PASSES and is_short(len(text)):
+        longer = False
         print(f"\nwarning     {len(text):,} {unit}s are too few to learn from: counting single "
               f"{unit}s predicts the rest of the text better than the model does; give it a "
               f"longer text, of thousands of {unit}s at least")
+    elif taken and not step and s.learning_rate:
+        longer = False
+        print(f"\nwarning     {never_better(run)}")
     compiled.announce("\ncompiling  ")     # of a short run, what draws a sample
     sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
     print(f"\na sample:\n\n{sample}\n\nmore of it:\n    {sample_command(run)}")
+    if longer:
+        minutes = math.ceil(2 * (s.minutes or run.state.seconds / 60))
+        print(f"\ncounting single {unit}s still predicts the text better than the model; train it "
+              "longer:\n    "
+              f"{run.folder.resume_command(s.data, '--minutes', f'{max(MINUTES, minutes):g}')}")
     if skipped := run.state.skipped:
         were = "was" if skipped == 1 else "were"
         print(f"\nof {number_of(taken, 'step')} {skipped:,} {were} skipped, as the loss or its "

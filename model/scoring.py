@@ -70,17 +70,28 @@ def prove_causality(model: Callable, vocab_size: int, block_size: int) -> None:
     ------
     CausalityError : names the first position whose logits changed, and where the change began.
     """
-    if block_size < 2 or vocab_size < 2:
-        return                                              # there is no future, or no other id
     rng = np.random.default_rng(0)
     tried = []
-    for T in sorted({min(block_size, SHORT), min(block_size, LONG)}):
+    for T, cuts in _lengths_and_cuts(vocab_size, block_size):
         ids = rng.integers(vocab_size, size=T)
-        cuts = np.linspace(0, T - 1, 1 + min(T - 1, TOKENS // T)).astype(int)[1:]
         batches = math.ceil(len(cuts) * T * vocab_size / LOGITS)
         tried += [(ids, some) for some in np.array_split(cuts, batches) if len(some)]
     for ids, some in tqdm(tried, "proving that it is causal", leave=False, delay=1, disable=None):
         _prove_at(model, vocab_size, ids, some, rng)
+
+
+def ids_of_proof(vocab_size: int, block_size: int) -> int:
+    """Return how many ids the model reads in its proof."""
+    return sum(2 * T * len(cuts) for T, cuts in _lengths_and_cuts(vocab_size, block_size))
+
+
+def _lengths_and_cuts(vocab_size, block_size):
+    """Return the lengths of the sequences that are tried, each with its positions of a change."""
+    if block_size < 2 or vocab_size < 2:
+        return []                                           # there is no future, or no other id
+    lengths = sorted({min(block_size, SHORT), min(block_size, LONG)})
+    return [(T, np.linspace(0, T - 1, 1 + min(T - 1, TOKENS // T)).astype(int)[1:])
+            for T in lengths]
 
 
 def _prove_at(model, vocab_size, ids, cuts, rng):

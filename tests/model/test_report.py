@@ -1,7 +1,9 @@
 """What a run prints."""
 import re
 import signal
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from model import report
@@ -75,6 +77,52 @@ def test_show_says_once_that_the_machine_is_busy(times, told):
     said = said_of(small_run(max_iters=1000), steps)
     assert told == re.findall(r"the machine is busy: the last steps took (\S+) times", said)
     assert said.count("\n") == max(0, len(told) - 1)        # and nothing else
+
+
+@pytest.mark.parametrize("times, minutes, says", [
+    ([(5.0, 5.0)] * 9, None, ""),
+    ([(5.0, 2.5)], None, "the machine was busy: the steps took 2.0 times the processor time that "
+                         "they had"),
+    ([(5.0, 0.5)] + [(5.0, 5.0)] * 9, 3, ""),        # too little to matter
+    ([(5.0, 1.0)] * 3 + [(5.0, 5.0)] * 3, 3.0, "the machine was busy: the steps took 1.7 times the "
+     "processor time that they had; on a free one, more of them would fit into 3 minutes"),
+    ([(9.0, 0.0)], 1, "the machine was busy: the steps took 9000000000.0 times the processor time "
+                      "that they had; on a free one, more of them would fit into 1 minute")],
+    ids=str)
+def test_slowed_says_at_the_end_that_the_machine_was_busy(times, minutes, says):
+    run = small_run(max_iters=1000, minutes=minutes)
+    with report.Progress(run, {}) as progress:
+        progress.bar.write = lambda *_: None
+        for number, (seconds, processor) in enumerate(times, start=1):
+            step = Step(number, {}, loss=2.0, seconds=seconds, processor=processor)
+            run.state.note_step(step.loss, step.seconds)
+            progress.show(step)
+    assert progress.slowed() == says
+
+
+@pytest.mark.parametrize("each, says", [
+    (1e-4, ""),
+    (0.01, "time        about 50 seconds for the proof that the model is causal, 20 seconds for "
+           "each evaluation, and 3 seconds for the last one\n"),
+    (1.0, "time        about 83 minutes for the proof that the model is causal, 32 minutes for "
+          "each evaluation, and 4 minutes for the last one\n")])
+def test_foretell_says_how_long_proof_and_evaluations_take_if_that_is_long(monkeypatch, capsys,
+                                                                           each, says):
+    run = small_run(block_size=8, eval_iters=0)
+    run.windows = np.zeros((241, 8)), None
+    monkeypatch.setattr(report, "seconds_an_id", lambda model, T: each)
+    monkeypatch.setattr(report, "ids_of_proof", lambda *of: 5_000 if of == (9, 8) else 0)
+    run.text = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=9), val=np.zeros(255))
+    report.foretell(run)
+    assert capsys.readouterr().out == says
+
+
+def test_seconds_an_id_is_the_shorter_of_two_times(monkeypatch):
+    ticks = iter([0.0, 9.0, 10.0, 14.0])
+    monkeypatch.setattr(report.time, "perf_counter", lambda: next(ticks))
+    read = []
+    assert report.seconds_an_id(lambda ids: read.append(ids.shape), 8) == 0.5
+    assert read == [(1, 8)] * 2
 
 
 @pytest.mark.parametrize("settings, shown", [

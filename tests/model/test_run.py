@@ -732,6 +732,36 @@ def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_pa
     assert kept["out_dir"] == str(tmp_path / "out")
 
 
+@pytest.mark.parametrize("flags, lower", [
+    ("--optimizer muon --muon_lr 0.5 --learning_rate 1", "--learning_rate 0.1 --muon_lr 0.05"),
+    ("--learning_rate 1", "--learning_rate 0.1"),
+    ("--learning_rate 0", None),
+    ("--learning_rate 1e-3 --max_iters 0", None),
+    ("--learning_rate 1e-3", None)])
+def test_fine_tuning_that_made_the_model_worse_says_so_and_what_to_lower(
+        trained, small_text, tmp_path, capsys, flags, lower):
+    out = tmp_path / "out"
+    run(small_text, out, "--init_from", trained, "--max_iters 10 --warmup_iters 0",
+        flags)
+    said = capsys.readouterr().out
+    worse = f"\nwarning     no step made the model better, and {out / 'ckpt.npz'} is still the one"
+    assert (worse in said) == ("no step made" in said) == (lower is not None)
+    assert (f"; train anew with lower rates, as with {lower}, or on" in said) == (lower is not None)
+    assert "longer:" not in said
+
+
+@pytest.mark.parametrize("flags, minutes", [
+    ("--max_iters 2", "3"), ("--minutes 0.0001 --learning_rate 1e-5", "3")])
+def test_a_model_that_is_worse_than_counted_letters_is_to_be_trained_longer(
+        small_text, tmp_path, capsys, flags, minutes):
+    run(small_text, tmp_path / "out", flags)
+    said = capsys.readouterr().out
+    _, _, last = said.partition("better than the model; train it longer:\n    ")
+    assert typed(f"    {last}") == ["--init_from", "resume", "--out_dir", str(tmp_path / "out"),
+                                    "--minutes", minutes]
+    assert said.index("more of it:") < said.index("train it longer:")
+
+
 @pytest.mark.parametrize("text", ["small_text", "new_text"])
 def test_a_model_in_float64_is_fine_tuned_in_float32_and_resumed_in_its_own(
         trained, tmp_path, capsys, request, text):

@@ -12,8 +12,8 @@ from data import IGNORE
 from minigrad import Tensor
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.attention import attention, causal_mask
-from model.scoring import (LONG, SHORT, TOKENS, CausalityError, evaluate, ladder, prove_causality,
-                           yardstick)
+from model.scoring import (LONG, SHORT, TOKENS, CausalityError, evaluate, ids_of_proof, ladder,
+                           prove_causality, yardstick)
 from model.config import POSITIONS
 from tests import kit
 from tests.pairwise import pairwise
@@ -260,6 +260,18 @@ def test_a_planted_leak_is_refused_and_its_position_named(name, block_size):
 def test_a_model_without_finite_logits_proves_nothing(number):
     with pytest.raises(CausalityError, match="^nothing can be proven of a model whose logits are"):
         prove_causality(lambda ids: Tensor(np.full((*ids.shape, V), number)), V, T)
+
+
+@pytest.mark.parametrize("vocab_size, block_size", [(5, 1), (1, 8), (5, 2), (5, 64), (40, 90)])
+def test_ids_of_proof_are_those_that_the_model_reads(vocab_size, block_size):
+    read = []
+
+    def model(ids):
+        read.append(ids.size)
+        return mg.Tensor(np.zeros((*ids.shape, 1)))
+    prove_causality(model, vocab_size, block_size)
+    assert ids_of_proof(vocab_size, block_size) == sum(read)
+    assert bool(read) == (vocab_size > 1 and block_size > 1)
 
 
 def test_the_proof_records_nothing_and_leaves_no_trace():
