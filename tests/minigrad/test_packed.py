@@ -1,4 +1,6 @@
 """Packed weights: their numbers, and when a parameter that holds them becomes one of float32."""
+import weakref
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,21 @@ def test_panels_take_the_place_of_the_blocks_and_give_the_same_numbers(kind):
     assert packed.in_panels(4) is panels and packed.nbytes == panels.nbytes
     assert len(panels) == 2 and (panels[1, :, 3] == 0).all()
     np.testing.assert_array_equal(packed.unpacked(), unpacked(a))
+    held = weakref.ref(a)
+    del a
+    assert held() is None               # else its weights would take twice the memory
+
+
+def test_hold_gives_a_parameter_floats_that_can_be_written_to():
+    a = np.ones((2, 3), np.float32)
+    p = Tensor(np.zeros((2, 3), np.float32), requires_grad=True)
+    hold(p, a)
+    assert p.data is a                  # which is not copied
+    a.flags.writeable = False
+    hold(p, a)
+    p.data[...] = 0
+    assert (a == 1).all()
+    assert (p.data == 0).all()
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

@@ -8,7 +8,9 @@ import shlex
 import pytest
 
 import data
+from model.checkpoint import BEST, LAST, PREVIOUS
 from model.command import Parser
+from model.folder import LOG
 from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, completed,
                             described, resolve)
 from model.config import TransformerConfig
@@ -170,6 +172,12 @@ def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_ju
 def test_a_short_run_warms_up_less(given, characters, warmup_iters, eval_interval):
     s = Settings(**completed(given, characters))
     assert (s.warmup_iters, s.eval_interval) == (warmup_iters, eval_interval)
+
+
+def test_the_help_of_out_dir_names_the_files_of_a_run():
+    field, = [field for field in dataclasses.fields(Settings) if field.name == "out_dir"]
+    named = re.findall(r"\w+\.\w+", field.metadata["help"])
+    assert named == [BEST, LAST, PREVIOUS, LOG]
 
 
 @pytest.mark.parametrize("given, n_layer, characters, interval", [

@@ -1,4 +1,6 @@
 """The proof of a score: what is not a probability must not pass."""
+import re
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,20 @@ def test_probabilities_that_do_not_sum_to_1_are_refused(model, monkeypatch):
             yield part, logp + np.float32(0.01)
     monkeypatch.setattr(proof, "log_probabilities", raised)
     assert "do not sum to 1" in refused(model)
+
+
+def test_a_leak_of_the_next_id_is_named_by_the_place_where_the_change_began(model, monkeypatch):
+    def leaking(_, x):
+        of_next = np.append(x[:, 1:], np.zeros_like(x[:, :1]), axis=1) / 100
+        p = np.full((*x.shape, V), 1 / V)
+        p[..., 0] *= 1 + of_next
+        p[..., 1] *= 1 - of_next
+        yield slice(0, x.shape[1]), np.log(p)
+    monkeypatch.setattr(proof, "log_probabilities", leaking)
+    said = refusal(ProofError, proof.check_windows, model, IDS)
+    found = re.fullmatch(r"the probabilities of id (\d+) changed when only the ids from number "
+                         r"(\d+) on did: the model sees the future", said)
+    assert found[1] == found[2]
 
 
 def test_attention_that_sees_the_future_is_refused(model):
