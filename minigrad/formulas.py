@@ -46,9 +46,9 @@ def row_sum(x):
     return x.sum(axis=-1, keepdims=True)
 
 
-def row_mean(x):
-    """Means over the last axis, (..., C) -> (..., 1)."""
-    return x.mean(axis=-1, keepdims=True)
+def row_mean(x, dtype=None):
+    """Means over the last axis, (..., C) -> (..., 1), added up in a type, by default that of x."""
+    return x.mean(axis=-1, keepdims=True, dtype=dtype)
 
 
 def rows(x):
@@ -143,9 +143,9 @@ def norm(x, weight, bias, eps, centred):
     mean and 1 / std, (..., 2)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS
     norm is not centred: its mean is 0  (Zhang & Sennrich 2019, section 4)."""
     mean = np.zeros_like(x[..., :1])                            # (..., 1)
-    if centred:
-        mean += row_mean(x)
-        mean += row_mean(x - mean)      # what rounding has left: a constant row gives 0
+    if centred:                         # in float64, as float32 holds no sum beyond 3.4e38
+        mean += row_mean(x, np.float64)
+        mean += row_mean(x - mean, np.float64)      # what is left: a constant row gives 0
     rstd = inverse_rms(x - mean, eps)                           # (..., 1)
     unit = (x - mean) * rstd
     return unit * weight + bias, np.concatenate([mean, rstd], axis=-1)
@@ -286,7 +286,7 @@ def attention(q, k, v, how):
     al. 2017, section 3.2.1; fewer heads of keys and values: Ainslie et al. 2023, "GQA", section
     2.2)."""
     P, moments = attention_weights(q, k, how)
-    dropped = dropout(P, how.drop)                              # (B, H, T, S)
+    dropped = P * dropout(np.ones_like(P), how.drop)            # (B, H, T, S)
     return dropped @ for_each_head(v, q), moments
 
 
@@ -309,7 +309,7 @@ def attention_weights(q, k, how):
     top = scores.max(axis=-1, keepdims=True, initial=lowest)
     e = np.exp(scores - top)
     total = row_sum(e)
-    inverse = 1 / np.where(total > 0, total, np.inf)            # (B, H, T, 1)
+    inverse = 1 / np.where(total == 0, np.inf, total)           # (B, H, T, 1)
     moments = np.concatenate([top, inverse], axis=-1)
     return e * inverse, moments
 
@@ -320,8 +320,9 @@ def attention_vjp(g, q, k, v, out, moments, how, into):
     dq, dk, dv = into
     values = for_each_head(v, q).swapaxes(-1, -2)               # (B, H, E, S)
     P, _ = attention_weights(q, k, how)                         # (B, H, T, S)
-    dropped = dropout(P, how.drop)
-    dP = dropout(g @ values, how.drop)
+    factors = dropout(np.ones_like(P), how.drop)
+    dropped = P * factors
+    dP = g @ values * factors
     dS = P * (dP - row_sum(g * out)) * how.scale                # <g, out> = <dP, P>
     dq[...] = dS @ for_each_head(k, q)
     dk[...] = sum_of_heads(dS.swapaxes(-1, -2) @ q, k)
@@ -380,10 +381,9 @@ def swiglu(gate, up):
 def swiglu_vjp(g, gate, up):
     """Return the gradients of gate and up."""
     s = sigmoid(gate)
-    steep = 1 + gate * (1 - s)
-    dgate = g * up * s * steep
-    dup = g * gate * s
-    return dgate, dup
+    silu = gate * s             # first, as g times a large gate would overflow
+    slope = s + silu * (1 - s)
+    return g * up * slope, g * silu
 
 
 @formula
@@ -407,6 +407,7 @@ def cross_entropy(logits, targets, ignored):
     counted = targets != ignored
     r = np.arange(len(targets))
     classes = np.where(counted, targets, 0)
+    logits = np.where(counted[:, None], logits, 0)      # the others may be infinite, or nan
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_sum = np.log(np.exp(shifted).sum(axis=1))
     losses = log_sum - shifted[r, classes]

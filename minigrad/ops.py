@@ -58,10 +58,10 @@ def power(x: Operand, y: Operand):
 
     def dx(g):
         one_less = y * 1 - (y != 0)             # where y is 0, any power will do: y multiplies it
-        return g * y * x ** one_less
+        return g * (y * x ** one_less)          # g * y may overflow, and the power vanish
 
     def dy(g):
-        return g * value * np.log(np.where(x == 0, 1, x))
+        return g * (value * np.log(np.where((x == 0) & (y >= 0), 1, x)))
     return value, (dx, dy)
 
 
@@ -100,9 +100,10 @@ def tanh(x: Array):
 
 @op
 def maximum(x: Operand, y: Operand):
-    """The elementwise maximum; where both are equal, each gets half of the gradient."""
+    """The elementwise maximum; where both are equal, each gets half of the gradient.  Beside a nan
+    both get all of it, as in PyTorch."""
     def share(a, b):
-        return lambda g: g * (a > b) + g / 2 * (a == b)
+        return lambda g: np.where(a == b, g / 2, np.where(a < b, 0, g))
     return np.maximum(x, y), (share(x, y), share(y, x))
 
 
@@ -144,6 +145,7 @@ def max(x: Array, axis: Axes = None, keepdims: bool = False):
     def dx(g):
         best = x == _expanded(value, axis, keepdims)
         winners = best.sum(axis=axis, keepdims=True).astype(g.dtype)
+        winners[winners == 0] = np.nan          # the maximum is nan, which equals nothing
         return best * (_expanded(g, axis, keepdims) / winners)
     return value, (dx,)
 
@@ -299,9 +301,10 @@ def silu(x: Array):
 
 @op
 def relu(x: Array):
-    """x where it is positive, else 0."""
-    positive = x > 0
-    return np.maximum(x, 0), (lambda g: g * positive,)
+    """x where it is positive, else 0; nan stays nan, and gets all of the gradient."""
+    y = np.maximum(x, 0)
+    passed = y != 0
+    return y, (lambda g: g * passed,)
 
 
 @op
@@ -403,6 +406,10 @@ def _added_to_table(bags, drop):
 def softmax(x: Array, axis: int = -1):
     """e^x / sum(e^x) along an axis; -inf gives 0.  Back:  dx = y (g - <g, y>)."""
     x, = one_type(x)
+    if x.ndim == 0:                             # a row of one number
+        normalize_axis_index(axis, 1)
+        y = np.exp(x - x)
+        return y, (lambda g: y * (g - g * y),)
     y = formulas.softmax(x.swapaxes(axis, -1))
 
     def dx(g):

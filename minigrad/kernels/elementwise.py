@@ -90,7 +90,8 @@ def value_and_slope(x, activation):
         return x * s, fma(near * s * (real(1) - s), steep, s)
     density = exp(real(-0.5) * x * x)       # which both share
     Phi = normal_cdf(x, density)
-    return x * Phi, fma(x * real(DENSITY_0), density, Phi)
+    near = smaller(real(FLAT), larger(real(-FLAT), x))      # where x is infinite, density is 0
+    return x * Phi, fma(near * real(DENSITY_0), density, Phi)
 
 
 @stands_in_for(formulas.swiglu)

@@ -141,11 +141,22 @@ def normalise(row, weight, bias, eps, centred, out):
         share = real(1) / real(C)
         mean = row_sum(row, real(0)) * share
         mean += row_sum(row, mean) * share      # what rounding has left of the mean
+        if not abs(mean) < np.inf:
+            mean = mean_of_large(row)
     rstd = inverse_rms(row, mean, eps)
     for c in range(0, C, LANES):
         unit = (load(row, c, 0) - mean) * rstd
         store(out, c, fma(unit, load(weight, c, 0), load(bias, c, 0)))
     return mean, rstd
+
+
+@serial
+def mean_of_large(x):
+    """Return the mean of numbers whose sum is beyond the largest float, or that are not finite."""
+    mean = 0.0
+    for i in range(x.size):
+        mean += np.float64(x[i]) / x.size
+    return x.dtype.type(mean)
 
 
 @inlined
@@ -179,7 +190,7 @@ def normalise_vjp(g, x, weight, mean, rstd, dx, dweight, dbias, centred):
     ones = units = spread(real(0))      # sums of the gradient of unit, and of its product with unit
     for c in range(0, C, LANES):
         g_c = load(g, c, 0)
-        unit = (load(x, c, 0) - mean) * rstd
+        unit = (load(x, c, mean) - mean) * rstd     # 0 after the end, not infinite
         d = g_c * load(weight, c, 0)
         ones += d
         units = fma(d, unit, units)

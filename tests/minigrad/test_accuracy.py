@@ -157,6 +157,12 @@ def test_a_function_of_a_number_is_exact_to_ulps(row, dtype):
     (np.inf, mg.sigmoid, 1, 0),
     (-np.inf, mg.sigmoid, 0, 0),
     (-np.inf, mg.tanh, -1, 0),
+    (np.inf, mg.gelu, np.inf, 1),
+    (np.inf, gelu_by_tanh, np.inf, 1),
+    (np.inf, mg.relu, np.inf, 1),
+    (-np.inf, mg.relu, 0, 0),
+    (7, mg.softmax, 1, 0),
+    (7, mg.log_softmax, 0, 0),
     (-50, lambda x: mg.log(mg.sigmoid(x)), -50, 1),
     (-80, lambda x: mg.log(mg.sigmoid(x)), -80, 1)])
 @both_types
@@ -164,6 +170,32 @@ def test_a_function_at_its_edge_has_the_limits_value_and_slope(x, f, value, slop
     ours, dx = value_and_gradients(f, dtype, np.array(x, dtype))
     for found, limit in ((ours, value), (dx, slope)):
         assert found == limit or math.isclose(found, limit, rel_tol=16 * np.finfo(dtype).eps)
+
+
+@both_types
+@pytest.mark.parametrize("f", [mg.gelu, gelu_by_tanh])
+def test_gelu_is_flat_at_minus_infinity(f, dtype):
+    _, slope = value_and_gradients(f, dtype, np.array([-np.inf, -3e38], dtype))
+    assert (slope == 0).all()
+
+
+@both_types
+@pytest.mark.parametrize("x, y", [(np.nan, 0), (1, np.nan), (np.nan, np.nan)])
+def test_maximum_passes_the_gradient_on_to_both_beside_a_nan(x, y, dtype):
+    value, dx, dy = value_and_gradients(mg.maximum, dtype, np.array([x, 2]), np.array([y, 2]))
+    assert np.isnan(value[0]) and value[1] == 2
+    assert dx.tolist() == dy.tolist() == [1, 0.5]
+
+
+@both_types
+def test_a_maximum_of_0_or_of_many_numbers_does_not_hide_a_nan(dtype):
+    x = np.array([[np.nan, 2, -1], [1, 0, -0.0]])
+    value, dx = value_and_gradients(mg.relu, dtype, x)
+    assert np.array_equal(value, [[np.nan, 2, 0], [1, 0, 0]], equal_nan=True)
+    assert dx.tolist() == [[1, 1, 0], [1, 0, 0]]
+    value, dx = value_and_gradients(lambda x: mg.max(x, axis=1), dtype, x)
+    assert np.isnan(value[0]) and np.isnan(dx[0]).all()
+    assert dx[1].tolist() == [1, 0, 0]
 
 
 # Two numbers at a time
@@ -176,6 +208,19 @@ def pairs_within(value, *slopes):
         results = [f(*(a.astype(np.float64) for a in (g, x, y))) for f in (value, *slopes)]
     ordinary = [(abs(a) < 1e37) & ((abs(a) > 1e-36) | (a == 0)) for a in results]
     return [a[np.all(ordinary, axis=0)] for a in (g, x, y)]
+
+
+@both_types
+@pytest.mark.parametrize("f, g, x, y, by_x, by_y", [
+    (mg.swiglu, 1e20, -1e25, 1, 0, 0),
+    (mg.swiglu, 2, -3e38, 2, 0, 0),
+    (mg.swiglu, 3e38, -2, 0.5, -1.36177e37, -7.15218e37),
+    (mg.power, 3e38, 0.5, 300, 300 * 3e38 * 0.5 ** 299, math.log(0.5) * 3e38 * 0.5 ** 300),
+    (mg.power, 2, 0, -1, -np.inf, -np.inf)])
+def test_gradients_neither_overflow_nor_turn_nan_on_their_way_to_0(f, g, x, y, by_x, by_y, dtype):
+    _, *found = value_and_gradients(f, dtype, np.array([x]), np.array([y]), g=np.array([g]))
+    for ours, exact in zip(found, (by_x, by_y), strict=True):
+        assert np.allclose(ours, exact, rtol=1e-5, atol=1e-37)
 
 
 @both_types
@@ -237,6 +282,21 @@ def test_softmax_and_its_logarithms_are_as_exact_far_from_0_as_near_it(offset, d
     assert_within(8, dx, P / 7, abs(P) * size / 7 + (P < 0) / 7)
 
 
+@both_types
+@pytest.mark.parametrize("row", [
+    [-np.inf, -np.inf, -np.inf],
+    [np.nan, 1, 2],
+    [np.inf, 1, 2],
+    [-np.inf, 1, 2]])
+def test_cross_entropy_does_not_look_at_a_row_that_is_not_counted(row, dtype):
+    x = np.array([[0.0, 1, 2], row, [3, 1, 0]])
+    loss, dx = value_and_gradients(lambda x: mg.cross_entropy(x, [1, -100, 0]), dtype, x)
+    alone, expected = value_and_gradients(lambda x: mg.cross_entropy(x, [1, 0]), dtype, x[::2])
+    assert loss == alone and np.isfinite(loss)
+    assert (dx[1] == 0).all()
+    assert np.array_equal(dx[::2], expected)
+
+
 # (offset, scale, eps): rows of ordinary size, of tiny and huge ones, and far from 0.
 NORMS = [
     (0.0, 1.0, 1e-5),
@@ -247,7 +307,9 @@ NORMS = [
     (0.0, 1e-25, 0.0),
     (1e4, 1.0, 1e-5),
     (-1e6, 10.0, 1e-5),
-    (1e30, 1e28, 0.0)]
+    (1e30, 1e28, 0.0),
+    (2e37, 1e36, 1e-5),
+    (-3e38, 1e36, 0.0)]
 
 
 @both_types
@@ -280,7 +342,9 @@ def test_a_norm_is_exact_for_rows_of_any_size(offset, scale, eps, centred, dtype
     7000.1,
     333_333.3,
     1e-30,
-    -1e30])
+    -1e30,
+    1e38,
+    -3e38])
 def test_layer_norm_of_a_constant_row_is_exactly_its_bias(value, C, dtype):
     x, bias = np.full((3, C), value, dtype), np.arange(C).astype(dtype)
     y, dx = value_and_gradients(lambda x: mg.layer_norm(x, None, bias), dtype, x,

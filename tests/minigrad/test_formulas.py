@@ -106,6 +106,7 @@ RAGGED = [
     call("softmax", r((3, 16)) + 300),
     call("cross_entropy", r((7, 20)) - 300, np.arange(7)),
     call("cross_entropy", 4 * r((300, 65)), TARGETS),
+    *[call(name, 300 * r((5, 7))) for name in ("sigmoid", "silu")],
     call("gelu", FAR),
     call("gelu", FAR, approximate="tanh"),
     *[call("matmul", r(stack + [M, K]), r(stack + [K, P])) for *stack, M, K, P in PRODUCTS],
@@ -119,6 +120,9 @@ RAGGED = [
            some_hidden(H, T, S) if masked else None, p, causal, None, frozen)
       for B, H, T, S, D, E in ATTENDED
       for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
+    # A mask of its own for each text, and for each head.
+    *[call("scaled_dot_product_attention", *r((3, 2, 2, 5, 4)), constant(r((2, H, 5, 5))))
+      for H in (1, 2)],
     # Scores of -121, -132 and -144, without rounding.
     call("scaled_dot_product_attention", 11.0 + rng.integers(2, size=(2, 40, 1)),
          -11.0 - rng.integers(2, size=(2, 40, 1)), r((2, 40, 5)) / 10, is_causal=True),
@@ -177,6 +181,56 @@ def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(
                 assert_close(ours, stated, dtype)
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
         assert all(map(np.array_equal, found[1], found[max(found)]))
+
+
+# Where nan and infinities are put: into each argument, and into the gradient of the value.
+AT_THE_EDGE = [
+    *[call(name, r((5, 7))) for name in ("gelu", "softmax")],
+    call("gelu", r((5, 7)), "tanh"),
+    call("swiglu", r((5, 7)), r((5, 7))),
+    call("dropout", r((5, 7)), 0.5, frozen),
+    call("cross_entropy", r((5, 7)), np.array([0, -100, 6, -100, 2])),
+    call("layer_norm", r((5, 7)), r(7), r(7)),
+    call("rms_norm", r((5, 7)), r(7)),
+    call("linear", r((5, 7)), r((3, 7)), r(3)),
+    *[call("mlp", r((5, 7)), r((4, 7)), r(4), r((3, 4)), r(3), activation)
+      for activation in ("gelu", "gelu_tanh", "relu2")],
+    call("qk_norm", r((1, 5, 12)), 2, 4, 1e3),
+    call("embedding_bag", rng.integers(6, size=(5, 3)), r((6, 7)), 0.4, frozen),
+    *[call("scaled_dot_product_attention", *r((3, 1, 2, 5, 4)), None, p, False, None, frozen)
+      for p in (0.0, 0.5)],
+]
+
+
+@pytest.mark.parametrize("name,args,settings", AT_THE_EDGE)
+def test_an_op_gives_nan_and_infinities_where_its_formulas_do(name, args, settings, monkeypatch):
+    def found(arrays, at, where, value):
+        tensors = leaves(arrays, lambda a: a.astype(np.float32))
+        with np.errstate(all="ignore"):
+            if at < len(tensors):
+                tensors[at].data[where] = value
+            out = applied(name, arrays, settings, tensors)
+            g = np.cos(np.arange(out.size)).reshape(out.shape).astype(np.float32)
+            if at == len(tensors):
+                g[where] = value
+            out.backward(g)
+        return [out.data, *[x.grad for x in tensors]]
+
+    count = len(leaves(args, np.array))
+    for at in range(count + 1):
+        for where in (..., np.s_[..., -1:], np.s_[:1]):
+            if name == "cross_entropy" and at == count:
+                where = ...
+            for value in (np.nan, np.inf, -np.inf):
+                ours = found(args, at, where, value)
+                with monkeypatch.context() as patched:
+                    plain.use(patched)
+                    stated = found(args, at, where, value)
+                for one, other in zip(ours, stated, strict=True):
+                    for kind in (np.isnan, np.isposinf, np.isneginf):
+                        assert np.array_equal(kind(one), kind(other)), (at, where, value)
+                    usual = np.isfinite(other)
+                    assert_close(one[usual], other[usual], np.float32)
 
 
 PLUGGED = {name: f for module in (formulas, random) for name, f in vars(module).items()
