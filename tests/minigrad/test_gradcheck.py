@@ -9,7 +9,7 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.formulas import Drop, How
-from tests.kit import attention_gradients
+from tests.kit import attention_gradients, refusal
 
 r = np.random.default_rng(0).standard_normal
 SQUARES = r((3, 4, 4))                  # of queries, keys and values, too
@@ -323,3 +323,105 @@ def test_gradcheck_says_what_it_cannot_check(f, x, error, says):
     with pytest.raises(error, match=says):
         mg.gradcheck(f, x)
     assert mg.gradcheck(lambda x: mg.dropout(x, 0.5, np.random.default_rng(0)), r(50))
+
+
+@pytest.mark.parametrize("offset, times", [
+    *((1e7, times) for times in (0, -1, 2)),
+    *((offset, times) for offset in (1e9, -1e11) for times in (0, -1, 1, 2))])
+@pytest.mark.parametrize("full", [False, True])
+def test_gradcheck_does_not_say_true_where_rounding_hides_a_gradient(offset, times, full):
+    f, (x,) = of_one(lambda x: x + offset, lambda g, x: times * g, np.array([1.0, 2.0, 3.0]))
+    for seed in range(5):
+        with pytest.raises(mg.GradcheckError) as raised:
+            mg.gradcheck(f, x, full=full, seed=seed)
+        if abs(offset) > 1e7:
+            assert "argument 0 cannot be checked: " in str(raised.value)
+            assert "take a larger step, such as eps=0.001" in str(raised.value)
+
+
+def test_gradcheck_sees_by_a_larger_step_what_rounding_hides_from_a_small_one():
+    x = np.array([1.0, 2.0, 3.0])
+    assert mg.gradcheck(lambda x: x + 1e9, x, eps=1e-3)
+    f, _ = of_one(lambda x: x + 1e9, lambda g, x: 2 * g)
+    with pytest.raises(mg.GradcheckError, match="the vjp gives"):
+        mg.gradcheck(f, x, eps=1e-3)
+
+
+STEEP = np.array([1e-9, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("f, x", [
+    (mg.log, STEEP),
+    (mg.sqrt, STEEP),
+    (lambda x: 1 / x, [1e-8, 1e8]),
+    (lambda x: x ** 0.5, [1e-12, 1e3]),
+    (mg.tanh, [1e-6, 1e6]),
+    (mg.relu, [1e-8, 1.0]),
+    (lambda x: x * x * x, np.zeros(3)),
+    (lambda x: mg.maximum(x, -x), [0.0, 1.0]),
+    (mg.softmax, [[-np.inf, 0, 1]]),
+    (mg.log_softmax, [[-np.inf, 0, 1]]),
+    (mg.exp, [-np.inf, 0, 1]),
+    (mg.gelu, [np.inf, 1])])
+def test_gradcheck_takes_a_step_that_suits_each_element(f, x, full):
+    assert mg.gradcheck(f, np.array(x), full=full, directions=5)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_gradcheck_finds_a_wrong_element_beside_others_of_another_size(at, full):
+    off = np.ones(3)
+    off[at] = 1.1
+    for wrong in (lambda g, x: off * g / x, lambda g, x: np.where(off > 1, np.nan, g / x)):
+        f, (x,) = of_one(np.log, wrong, STEEP)
+        with pytest.raises(mg.GradcheckError, match=rf"argument 0, index \({at},\)"):
+            mg.gradcheck(f, x, full=full)
+
+
+def test_gradcheck_names_a_kink_or_an_end_of_f_beside_a_gradient_that_differs():
+    for full in (False, True):
+        says = refusal(mg.GradcheckError, mg.gradcheck, mg.relu, np.zeros(3), full=full)
+        assert "perhaps f has a kink there" in says and "check it at another x" in says
+    end = of_one(np.sqrt, lambda g, x: g, np.array([0.0, 1.0]))
+    assert "f is not finite beside x there" in refusal(mg.GradcheckError, mg.gradcheck, end[0],
+                                                       *end[1])
+    wrong, x = of_the_same(lambda g: 2 * g)
+    assert "kink" not in refusal(mg.GradcheckError, mg.gradcheck, wrong, *x)
+
+
+def test_gradcheck_makes_arrays_of_numbers_and_lists_where_there_is_no_array():
+    seen = []
+
+    def f(x, times):
+        seen.append(times)
+        return x * times.data if isinstance(times, Tensor) else x * times
+    assert mg.gradcheck(lambda x: x * x, 1.0)
+    assert mg.gradcheck(lambda x, y: x * y, [1.0, 2.0], 3.0)
+    assert mg.gradcheck(f, np.ones(2), 3.0)
+    assert set(seen) == {3.0}                       # a setting, beside an array
+    assert "at least one array of floats" in refusal(ValueError, mg.gradcheck, mg.exp, [1, 2])
+    with pytest.raises(mg.GradcheckError):
+        mg.gradcheck(of_one(np.exp, lambda g, x: g)[0], [1.0, 2.0])
+
+
+def test_gradcheck_of_an_op_with_several_values_says_how_to_check_one():
+    f, (x,) = of(lambda x: ([x * 1, x * 2], [(lambda g: g,), (lambda g: g,)]), r(3))
+    assert "f gives 2 values: check one at a time, as in mg.gradcheck(lambda x: f(x)[0], x)" in (
+        refusal(mg.GradcheckError, mg.gradcheck, f, x))
+    assert mg.gradcheck(lambda x: f(x)[0], x)
+    with pytest.raises(mg.GradcheckError):
+        mg.gradcheck(lambda x: f(x)[1], x)
+
+
+def test_gradcheck_draws_the_same_directions_for_the_same_seed_and_others_for_another():
+    def seen(seed):
+        found = []
+
+        def f(x):
+            found.append(x.data.copy())
+            return x * x
+        assert mg.gradcheck(f, np.array([1.0, 2.0]), seed=seed)
+        return np.array(found)
+    assert np.array_equal(seen(0), seen(0))
+    assert not np.array_equal(seen(0), seen(1))
