@@ -1,9 +1,12 @@
 """Module: a tree of parameters, found and named by walking attributes in the order they are set."""
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import UserList, deque
+from collections.abc import Iterable, Iterator, Mapping, ValuesView
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from textwrap import indent
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,13 @@ from minigrad import habits
 from minigrad.core import Tensor
 
 
+IN_ORDER = list, tuple, deque, UserList, ValuesView     # containers whose parts have numbers
+
+
 class Module:
     """A container of parameters: Tensors, other Modules, and lists, tuples and dicts of them, as
-    attributes.  Printed, it shows them with their shapes.
+    attributes.  Printed, it shows them with their shapes.  An array is no parameter: what is to be
+    saved and not trained, such as a running mean, is saved beside `state_dict`.
     """
 
     def __repr__(self) -> str:
@@ -23,7 +30,8 @@ class Module:
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every parameter once, with its path, such as `blocks.0.attention.qkv.weight`.
 
-        Raises a ValueError if two have one path.
+        Raises a ValueError if two have one path, and a TypeError if some are where they have none,
+        as in a set or a generator.
         """
         seen = set()
         paths = set()
@@ -50,18 +58,21 @@ class Module:
         return {path: p.data.copy() for path, p in self.named_parameters()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray], assign: bool = False) -> None:
-        """Set the data of every parameter; the names and shapes must match exactly.
+        """Set the data of every parameter; the names and shapes must match exactly, and numbers
+        must be within the parameter's type.
 
         With `assign`, parameters become new leaves of the arrays themselves, of their float type,
         which are copied only if they are not dense or not writable.
         """
         parameters = dict(self.named_parameters())
         check_state({path: p.shape for path, p in parameters.items()}, state)
-        for path, p in parameters.items():
-            if assign:
+        if assign:
+            for path, p in parameters.items():
                 p.__init__(np.require(state[path], requirements="CAW"), requires_grad=True)
-            else:
-                p.data[...] = state[path]
+            return
+        arrays = {path: _in_type(path, state[path], p.dtype) for path, p in parameters.items()}
+        for path, p in parameters.items():
+            p.data[...] = arrays[path]
 
 
 habits.refuse(Module, habits.OF_MODULE)
@@ -82,40 +93,84 @@ def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]
             raise ValueError(f"{path} was given {given.dtype}, which are no numbers")
 
 
-def _walk(path, value):
+def _in_type(path, array, dtype):
+    """Return the array in a parameter's type; refuse numbers that would become infinite there."""
+    array = np.asarray(array)
+    if np.can_cast(array.dtype, dtype):
+        return array
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    if (np.isinf(cast) & np.isfinite(array)).any():
+        raise ValueError(f"{path} was given numbers beyond {np.finfo(dtype).max:.2g}, the largest "
+                         f"of {dtype}, its type in this model")
+    return cast
+
+
+def _walk(path, value, above=()):
+    """Yield every parameter and Module in a value with its path.  `above` has the ids of what holds
+    it, to which a part that leads back there does not lead again."""
     if isinstance(value, (Tensor, Module)):
         yield path, value
+    above = *above, id(value)
     for below, part in _entries(path, value):
-        yield from _walk(below, part)
+        if id(part) not in above:
+            yield from _walk(below, part, above)
 
 
 def _entries(path: str, value: Any) -> Iterable[tuple[str, Any]]:
     """Return what may hold parameters directly below a value, with its path."""
-    if isinstance(value, Module):
-        entries = vars(value).items()
+    if isinstance(value, (Module, SimpleNamespace)):
+        entries = [*_slots(value), *vars(value).items()]
     elif isinstance(value, Mapping):
         entries = value.items()
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, IN_ORDER):
         entries = enumerate(value)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        entries = enumerate(np.atleast_1d(value))
     else:
-        parts = value if isinstance(value, (set, frozenset)) else ()
-        if any(isinstance(part, (Tensor, Module)) for part in parts):
-            raise TypeError(f"{path} is a set, which has no order: hold parameters and modules in "
-                            "a list, a tuple or a dict")
+        _refuse_hidden(path, value)
         return ()
     return [(f"{path}.{name}" if path else str(name), part) for name, part in entries]
 
 
-def _drawn(path, part, first):
+def _slots(value):
+    """Yield the attributes that a class keeps in __slots__, as those of a dataclass may be."""
+    for kind in reversed(type(value).__mro__):
+        slots = vars(kind).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            if name.startswith("__"):               # as Python calls it outside of the class
+                name = f"_{kind.__name__.lstrip('_')}{name}"
+            if hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def _refuse_hidden(path, value):
+    """Raise a TypeError for parameters, or what may give some, where they have no path."""
+    parts = why = None
+    if isinstance(value, (set, frozenset)):
+        parts, why = value, "a set, which has no order"
+    elif isinstance(value, partial):
+        parts, why = (value.func, *value.args, value.keywords), "a function that keeps parameters"
+    elif isinstance(value, (GeneratorType, map, filter, zip)):
+        why = f"a {type(value).__name__}, which gives its parts only once"
+    if why and (parts is None or any(True for part in parts for _ in _walk(path, part))):
+        raise TypeError(f"{path} is {why}: hold parameters and modules in a list, a tuple or a "
+                        "dict")
+
+
+def _drawn(path, part, first, above=()):
     """Return a parameter's shape, or a line for a Module and below it those of its parts, from the
-    first path of each parameter; neighbours in a list that are alike are shown once."""
+    first path of each parameter; neighbours in a list that are alike are shown once.  `above` has
+    the ids of the Modules that hold it."""
     if isinstance(part, Tensor):
         shared = "" if first[id(part)] == path else f", shared with {first[id(part)]}"
         return f"{list(part.shape)}{shared}"
     count = sum(math.prod(p.shape) for p in part.parameters())
     lines = [f"{type(part).__name__}, {count:,} parameters"]
+    above = *above, id(part)
     for attribute, value in _entries(path, part):
-        shown = [(below, _drawn(below, child, first)) for below, child in _top(attribute, value)]
+        shown = [(below, _drawn(below, child, first, above))
+                 for below, child in _top(attribute, value, above)]
         for text, alike in groupby(shown, key=itemgetter(1)):
             names = [below.removeprefix(f"{path}.") for below, _ in alike]
             several = f" to {names[-1]}, {len(names)} alike" if len(names) > 1 else ""
@@ -123,10 +178,12 @@ def _drawn(path, part, first):
     return "\n".join(lines)
 
 
-def _top(path, value):
+def _top(path, value, above):
     """Yield the parameters and Modules in a value that are in no other Module there."""
+    if id(value) in above:
+        return
     if isinstance(value, (Tensor, Module)):
         yield path, value
     else:
         for below, part in _entries(path, value):
-            yield from _top(below, part)
+            yield from _top(below, part, (*above, id(value)))

@@ -1,7 +1,10 @@
 """The tree of parameters: found in order, named by path, copied out and taken back strictly."""
 import copy
+import dataclasses
+import functools
 import pickle
-from collections import OrderedDict
+from collections import OrderedDict, UserDict, UserList, deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -110,6 +113,105 @@ def test_Module_refuses_two_parameters_of_one_path_and_a_set():
     assert module.parameters() == []
 
 
+def objects(*parts):
+    """An array of objects."""
+    array = np.empty(len(parts), object)
+    for i, part in enumerate(parts):
+        array[i] = part
+    return array
+
+
+@pytest.mark.parametrize("container, names", [
+    (deque, ["0.weight", "1"]),
+    (UserList, ["0.weight", "1"]),
+    (lambda parts: objects(*parts), ["0.weight", "1"]),
+    (lambda parts: objects(*parts).reshape(2, 1), ["0.0.weight", "1.0"]),
+    (lambda parts: objects(parts[0]).reshape(()), ["0.weight"]),
+    (lambda parts: {"a": parts[0], "b": parts[1]}.values(), ["0.weight", "1"]),
+    (lambda parts: UserDict(a=parts[0], b=parts[1]), ["a.weight", "b"]),
+    (lambda parts: SimpleNamespace(a=parts[0], b=[parts[1]]), ["a.weight", "b.0"])])
+def test_Module_finds_parameters_in_every_container_that_has_an_order(container, names):
+    module = Module()
+    module.held = container([Inner(), parameter(1)])
+    module.last = parameter(2)
+    assert paths(module) == [*(f"held.{name}" for name in names), "last"]
+    assert "Inner, 6 parameters" in repr(module)
+    module.load_state_dict({path: array + 1 for path, array in module.state_dict().items()})
+    assert all((p.data == 1).all() for p in module.parameters())
+
+
+def test_Module_finds_parameters_in_slots():
+    @dataclasses.dataclass(slots=True)
+    class Slotted(Module):
+        inner: Inner
+        bias: Tensor
+        size: int = 3
+
+    class More(Slotted):
+        __slots__ = "gain", "__own", "empty"
+
+        def hold(self, own):
+            self.__own = own
+
+    class Last(More):
+        __slots__ = "last"
+    module = Last(Inner(), parameter(3))
+    module.hold(parameter(4))
+    module.gain, module.last, module.later = parameter(1), parameter(1), parameter(2)
+    assert paths(module) == ["inner.weight", "bias", "gain", "_More__own", "last", "later"]
+
+
+class Caller(Module):
+    def __init__(self, layer):
+        self.layer = layer
+
+    def __call__(self, x):
+        return x
+
+
+@pytest.mark.parametrize("held, what", [
+    (lambda part: (layer for layer in [part]), "a generator, which gives its parts only once"),
+    (lambda part: map(id, [part]), "a map, which gives its parts only once"),
+    (lambda part: zip([part]), "a zip, which gives its parts only once"),
+    (lambda part: {part}, "a set, which has no order"),
+    (lambda part: frozenset([(part,)]), "a set, which has no order"),
+    (lambda part: functools.partial(mg.linear, weight=part), "a function that keeps parameters"),
+    (lambda part: functools.partial(print, [part]), "a function that keeps parameters"),
+    (lambda part: functools.partial(Caller(part)), "a function that keeps parameters")])
+def test_Module_refuses_to_overlook_parameters(held, what):
+    module = Module()
+    module.a = [held(Inner())]
+    for use in (module.parameters, module.state_dict, module.__repr__):
+        assert f"a.0 is {what}: hold parameters and modules in a list" in refusal(TypeError, use)
+
+
+def test_Module_leaves_alone_what_holds_no_parameter():
+    module = Module()
+    module.f = functools.partial(mg.gelu, approximate="tanh")
+    module.names, module.g, module.text = frozenset("ab"), np.sum, "text"
+    assert module.parameters() == []
+
+
+def test_Module_that_leads_back_to_itself_gives_each_parameter_once():
+    module = Outer()
+    expected = values(module)
+    module.inner.parent = module
+    module.inner.parents = {"all": [module, module.inner]}
+    module.blocks[0].neighbours = module.blocks
+    module.itself = [module]
+    module.itself.append(module.itself)
+    module.round = {}
+    module.round["again"] = module.round
+    assert unchanged(module, expected)
+    assert [path for path, _ in module.named_modules()][0] == ""
+    assert repr(module).startswith("Outer, ")
+    assert module.inner.parameters()[0] is module.inner.weight
+    assert len(module.inner.parameters()) == len(PATHS)
+    other = copy.deepcopy(module)
+    other.load_state_dict(module.state_dict())
+    assert unchanged(other, expected)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_Module_is_copied_with_leaves_of_its_own_and_shared_ones_stay_shared(copied):
     module = Module()
@@ -185,6 +287,19 @@ def test_load_state_dict_keeps_the_type_of_each_parameter():
     module.load_state_dict({"weight": np.array([0.1, 2])})
     assert module.weight.dtype == np.float32
     assert np.array_equal(module.weight.data, np.array([0.1, 2], np.float32))
+
+
+@pytest.mark.parametrize("large", [1e300, -1e39])
+def test_load_state_dict_refuses_a_number_that_would_become_infinite(large):
+    module = Module()
+    module.first, module.weight = (parameter(2, dtype=np.float32) for _ in range(2))
+    state = {"first": np.ones(2), "weight": np.array([1.0, large])}
+    assert "weight was given numbers beyond 3.4e+38, the largest of float32" in refusal(
+        ValueError, module.load_state_dict, state)
+    assert not module.first.data.any()                      # nothing is changed
+    state["weight"][1] = np.inf
+    module.load_state_dict(state)
+    assert module.weight.data[1] == np.inf
 
 
 def test_load_state_dict_assigns_an_array_to_all_its_owners_also_where_there_was_none():
