@@ -58,7 +58,7 @@ class Tensor:
     requires_grad : whether `backward` fills `.grad`; the data must then be floats.
     """
     __slots__ = ("_data", "node")
-    __array_ufunc__ = None              # so that ndarray + Tensor calls Tensor.__radd__
+    __array_priority__ = 1000.0         # so that ndarray + Tensor calls Tensor.__radd__
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
         if isinstance(data, Tensor):
@@ -119,13 +119,16 @@ class Tensor:
 
     def item(self) -> float:
         """Return the single number that the tensor holds."""
-        return self.data.item()
+        if self._data.size != 1:
+            raise ValueError(f"this Tensor has {self._data.size} numbers, and one is asked for: "
+                             "take x[index], x.sum() or x.data")
+        return self._data.item()
 
     def detach(self) -> "Tensor":
         """Return a constant with the same data."""
         return Tensor(self.data)
 
-    def backward(self, g: Any = None) -> None:
+    def backward(self, g: Any = None, **others: Any) -> None:
         """Add d(self)/d(leaf) to the `.grad` of every leaf below, and free the graph.
 
         Parameters
@@ -137,6 +140,10 @@ class Tensor:
         ValueError : nothing below requires a gradient, or `g` is missing or has another shape.
         RuntimeError : an earlier backward has freed this graph or a part of it.
         """
+        if others:
+            raise TypeError(f"backward takes g, the gradient to start from, and no {[*others][0]}: "
+                            "it frees the graph (compute the value again, or sum the losses and go "
+                            "back once), and there are no second derivatives")
         if self.node is None:
             raise ValueError(f"{self!r} depends on nothing that requires a gradient")
         if g is None:

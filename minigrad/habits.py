@@ -22,14 +22,42 @@ OF_OPS = {
     "expand": "mg.broadcast_to", "gather index_select": "mg.take, or x[index]",
     "masked_fill": "mg.where(mask, value, x)", "permute": "mg.transpose",
     "min amin": "-mg.max(-x)", "amax": "mg.max", "minimum": "-mg.maximum(-x, -y)",
-    "flatten ravel": "x.reshape(-1)", "squeeze unsqueeze view view_as": "mg.reshape"}
+    "flatten ravel": "x.reshape(-1)", "view view_as": "mg.reshape",
+    "squeeze": "x[:, 0], or mg.reshape", "unsqueeze": "x[:, None], or mg.reshape",
+    "log1p": "mg.log(1 + x)", "expm1": "mg.exp(x) - 1", "reciprocal": "1 / x", "rsqrt": "x ** -0.5",
+    "var": "((x - x.mean()) ** 2).mean()", "std": "((x - x.mean()) ** 2).mean() ** 0.5",
+    "outer": "x[:, None] * y", "cumsum": "x @ np.tri(n).T, for n columns",
+    "einsum tensordot": "mg.reshape, mg.transpose and x @ y", "tril": "x * np.tri(T)",
+    "pad": "mg.concatenate with np.zeros", "roll": "mg.concatenate([x[-n:], x[:-n]])",
+    "repeat tile": "mg.broadcast_to, or mg.take(x, index, axis)",
+    "norm": "(x * x).sum() ** 0.5; for rows, mg.rms_norm or mg.layer_norm",
+    "logsumexp": "m + mg.log(mg.exp(x - m).sum()), with m = x.data.max()",
+    "ReLU": "mg.relu", "GELU": "mg.gelu", "SiLU swish": "mg.silu", "Sigmoid": "mg.sigmoid",
+    "Tanh": "mg.tanh", "Softmax": "mg.softmax",
+    "leaky_relu LeakyReLU": "mg.maximum(x, 0.01 * x)",
+    "elu ELU": "mg.relu(x) + mg.exp(-mg.relu(-x)) - 1",
+    "softplus": "mg.relu(x) + mg.log(1 + mg.exp(-mg.maximum(x, -x)))",
+    "hardtanh": "-mg.maximum(-mg.maximum(x, -1), -1)",
+    "mse_loss MSELoss": "((x - y) ** 2).mean()",
+    "l1_loss L1Loss": "mg.maximum(x - y, y - x).mean()",
+    "binary_cross_entropy BCELoss": "-(y * mg.log(p) + (1 - y) * mg.log(1 - p)).mean()",
+    "binary_cross_entropy_with_logits BCEWithLogitsLoss":
+        "(mg.relu(x) - x * y + mg.log(1 + mg.exp(-mg.maximum(x, -x)))).mean()",
+    "nll_loss NLLLoss": "mg.cross_entropy(logits, targets), or -logp[np.arange(n), targets].mean()",
+    "CrossEntropyLoss": "mg.cross_entropy(logits, targets)",
+    "one_hot": "np.eye(classes)[ids]",
+    "conv1d conv2d Conv1d Conv2d":
+        "mg.linear of the windows x[:, rows, columns], with arrays of indices",
+    "LSTM GRU RNN": "mg.linear, mg.sigmoid and mg.tanh in a loop over the steps",
+    "BatchNorm1d BatchNorm2d batch_norm": "mg.layer_norm, or x - x.mean(axis=0), scaled"}
 OF_BOTH = {
     "zero_grad": "set x.grad = None, or call optimizer.zero_grad()",
     "cpu cuda device": "leave it out, as all computing is on the CPU",
     "bfloat16 double float float16 float32 float64 half int long to":
         "the type is chosen where a Tensor or a model is made, as in "
         "mg.Tensor(x.data.astype(np.float32)), and all computing is on the CPU",
-    "requires_grad_": "write mg.Tensor(array, requires_grad=True)"}
+    "requires_grad_": "write mg.Tensor(array, requires_grad=True); to freeze a parameter, leave it "
+                      "out of those that the optimiser is given"}
 OF_TENSOR = OF_BOTH | {
     "astype type": OF_BOTH["bfloat16 double float float16 float32 float64 half int long to"],
     "clone contiguous copy": "take x itself, which no op changes, or x.data.copy()",
@@ -42,7 +70,12 @@ OF_TENSOR = OF_BOTH | {
 OF_MODULE = OF_BOTH | {
     "train eval": "leave it out, as dropout happens only where a random generator is given, as in "
                   "model(x, rng=rng)",
-    "forward": "write model(x)", "modules children named_children": "take model.named_modules()"}
+    "forward": "write model(x)", "modules children named_children": "take model.named_modules()",
+    "apply": "go through model.named_modules()",
+    "freeze": "leave its parameters out of those that the optimiser is given",
+    "register_buffer": "write self.name = array, which is saved beside state_dict",
+    "register_parameter": "write self.name = mg.Tensor(array, requires_grad=True)",
+    "add_module": "write self.name = part"}
 OF_NAMESPACE = {
     "tensor as_tensor from_numpy Parameter Variable": "write mg.Tensor(array, requires_grad=True)",
     "arange empty eye full linspace ones ones_like rand randn zeros zeros_like":
@@ -53,7 +86,17 @@ OF_NAMESPACE = {
     "load save": "take load_checkpoint and save_checkpoint of model, or np.save",
     "float float16 float32 float64 int32 int64 long": "take NumPy's type, as np.float32",
     "inference_mode set_grad_enabled": "write with mg.no_grad():",
-    "Adam": "take mg.AdamW, with weight_decay=0"}
+    "Adam": "take mg.AdamW, with weight_decay=0", "RMSprop Adagrad Adadelta": "take mg.AdamW",
+    "lr_scheduler LambdaLR StepLR": 'set optimizer.param_groups[0]["lr"] before a step',
+    "autograd grad": "call loss.backward(), and read x.grad",
+    "cuda device": OF_BOTH["cpu cuda device"],
+    "Linear Embedding LayerNorm RMSNorm Dropout MLP":
+        "layers are in model.layers, as in from model.layers import Linear",
+    "MultiheadAttention": "write from model import MultiHeadAttention",
+    "Transformer": "write from model import Transformer",
+    "Sequential ModuleList ModuleDict":
+        "hold layers in a list of a Module (minigrad.module), and write "
+        "for layer in self.layers: x = layer(x)"}
 
 
 def op_for(name: str) -> str:
@@ -109,10 +152,10 @@ def _of_numpy(self: Tensor, function: Callable, types: Any, args: tuple, setting
                     "gradient, give it x.data")
 
 
-def _refusal(says: str) -> Callable:
-    """Return a method that raises a TypeError with these words."""
+def _refusal(says: str, error: type[Exception] = TypeError) -> Callable:
+    """Return a method that raises an error with these words."""
     def refused(self: Tensor, *args: Any, **settings: Any) -> NoReturn:
-        raise TypeError(says)
+        raise error(says)
     return refused
 
 
@@ -129,6 +172,13 @@ def _rows(self: Tensor) -> Iterator[Tensor]:
     if self.ndim == 0:
         raise TypeError("a Tensor of a single number has no rows; the number is x.item()")
     return (self[i] for i in range(len(self)))
+
+
+def _truth(self: Tensor) -> bool:
+    if self.size != 1:
+        raise ValueError(f"a Tensor of {self.size} numbers is neither true nor false: write "
+                         "x.data.any() or x.data.all(), or x is None")
+    return bool(self.data)
 
 
 def _format(self: Tensor, how: str) -> str:
@@ -167,7 +217,8 @@ for _name, _sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "
 for _name, _sign in {"iadd": "+=", "isub": "-=", "imul": "*=", "itruediv": "/=", "ipow": "**=",
                      "imatmul": "@="}.items():
     setattr(Tensor, f"__{_name}__", _in_place(_sign))
-for _name, _sign in {"floordiv": "//", "mod": "%"}.items():
+for _name, _sign in {"floordiv": "//", "mod": "%", "and": "&", "or": "|", "xor": "^",
+                     "lshift": "<<", "rshift": ">>"}.items():
     for _reflected in ("", "r"):
         setattr(Tensor, f"__{_reflected}{_name}__", _refusal(
             f"{_sign} has no derivative to train by: write x.data {_sign} y for values"))
@@ -175,11 +226,14 @@ refuse(Tensor, OF_TENSOR, [*OPS, *(f"{name}_" for name in OPS), *" ".join(OF_OPS
                            *(name for name in dir(np.ndarray) if not name.startswith("_"))])
 Node.__reduce__ = _as_leaf
 Node.__deepcopy__ = _copied
-Tensor.__array__ = _refusal("NumPy cannot differentiate; take the op from minigrad (to join "
-                            "Tensors, mg.stack or mg.concatenate), or the array with tensor.data")
+Tensor.__array__ = _refusal(
+    "NumPy cannot differentiate; take the op from minigrad, as mg.exp(x) for np.exp(x), or make "
+    "one with @mg.op (to join Tensors, mg.stack or mg.concatenate), or the array with tensor.data")
 Tensor.__array_function__ = _of_numpy
 Tensor.__len__ = lambda self: len(self.data)
-Tensor.__bool__ = lambda self: bool(self.data)
+Tensor.__bool__ = _truth
+Tensor.__invert__ = _refusal("~ has no derivative to train by: write ~x.data for values")
+Tensor.__round__ = _refusal("rounding has no derivative to train by: write x.data.round()")
 Tensor.__float__ = lambda self: float(self.item())
 Tensor.__iter__ = _rows
 Tensor.__contains__ = _refusal("a Tensor is not searched: write value in x.data")
@@ -189,3 +243,11 @@ Tensor.__setitem__ = _refusal("an op's argument is not changed in place: write x
                               "value for its values, or y = mg.where(condition, value, x)")
 Tensor.__format__ = _format
 Tensor.size = property(lambda self: Size(self.data.size))
+for _name, _says in {
+        "requires_grad": "requires_grad is given where a Tensor is made; to freeze a parameter, "
+                         "leave it out of those that the optimiser is given, as in mg.AdamW([p for "
+                         "p in model.parameters() if p is not w])",
+        "shape": "a Tensor keeps its shape: write y = x.reshape(3, 2)",
+        "dtype": "a Tensor keeps its type: write mg.Tensor(x.data.astype(np.float32))",
+        "T": "x.T is not set: write x.data[...] = values"}.items():
+    setattr(Tensor, _name, getattr(Tensor, _name).setter(_refusal(_says, AttributeError)))

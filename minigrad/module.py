@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from textwrap import indent
 from types import GeneratorType, SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,10 @@ class Module:
 
     def __repr__(self) -> str:
         return _drawn("", self, {id(p): path for path, p in self.named_parameters()})
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} is no list: take model.parameters(), or go "
+                        "through a list of layers that it holds")
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every parameter once, with its path, such as `blocks.0.attention.qkv.weight`.

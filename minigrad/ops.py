@@ -124,6 +124,7 @@ def where(condition: Array, x: Operand, y: Operand):
 def sum(x: Array, axis: Axes = None, keepdims: bool = False):
     """Sum over some axes, over all by default.  Back:  dx = g, broadcast to the shape of x."""
     shape = x.shape
+    axis = _as_axes(axis)
     return x.sum(axis=axis, keepdims=keepdims), (
         lambda g: np.broadcast_to(_expanded(g, axis, keepdims), shape),)
 
@@ -132,6 +133,7 @@ def sum(x: Array, axis: Axes = None, keepdims: bool = False):
 def mean(x: Array, axis: Axes = None, keepdims: bool = False):
     """Mean over some axes, over all by default.  Back:  dx = g / n, for each of the n elements."""
     shape = x.shape
+    axis = _as_axes(axis)
     value = x.mean(axis=axis, keepdims=keepdims)
     share = value.size / (x.size or 1)
     return value, (lambda g: np.broadcast_to(_expanded(g * share, axis, keepdims), shape),)
@@ -140,6 +142,7 @@ def mean(x: Array, axis: Axes = None, keepdims: bool = False):
 @op
 def max(x: Array, axis: Axes = None, keepdims: bool = False):
     """Maximum over some axes, over all by default; equal maxima share the gradient evenly."""
+    axis = _as_axes(axis)
     value = x.max(axis=axis, keepdims=keepdims)
 
     def dx(g):
@@ -150,21 +153,31 @@ def max(x: Array, axis: Axes = None, keepdims: bool = False):
     return value, (dx,)
 
 
+def _as_axes(axis):
+    """Return axes as NumPy takes them: of a list, a tuple."""
+    return tuple(axis) if type(axis) is list else axis
+
+
 def _expanded(y, axis, keepdims):
     """Return the result of a reduction with the reduced axes as size 1."""
     return y if axis is None or keepdims else np.expand_dims(y, axis)
 
 
 @op
-def reshape(x: Array, shape: int | tuple[int, ...]):
-    """The same elements in another shape; one size may be -1."""
+def reshape(x: Array, shape: int | tuple[int, ...], *sizes: int):
+    """The same elements in another shape; one size may be -1.  Sizes may follow one by one."""
     before = x.shape
+    if sizes:
+        shape = shape, *sizes
     return x.reshape(shape), (lambda g: g.reshape(before),)
 
 
 @op
-def transpose(x: Array, axes: tuple[int, ...] | None = None):
+def transpose(x: Array, axes: tuple[int, ...] | None = None, *more: int):
     """The axes in another order, reversed by default; they are counted from 0."""
+    if more:
+        raise TypeError("the axes are one tuple, as in mg.transpose(x, (1, 0)); "
+                        "mg.swapaxes(x, 0, 1) exchanges two")
     if axes is not None and sorted(axes) != list(range(x.ndim)):
         raise ValueError(f"transpose orders axes 0 to {x.ndim - 1}, not {axes}; see swapaxes")
     back = None if axes is None else np.argsort(axes)

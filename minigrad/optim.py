@@ -370,6 +370,8 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     counts once."""
     if not (isinstance(max_norm, Real) and max_norm >= 0):
         raise ValueError(f"max_norm is a number of at least 0, not {max_norm!r}")
+    if isinstance(parameters, Tensor):
+        parameters = [parameters]
     gradients = {p.node: p.node.grad for p in parameters
                  if p.node and p.node.grad is not None}.values()
     norm = math.sqrt(formulas.sum_of_squares(gradients))

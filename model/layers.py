@@ -14,16 +14,23 @@ import minigrad as mg
 from minigrad import Tensor, formulas
 from minigrad.module import Module
 from minigrad.ops import NORM_EPS, ROTARY_BASE
+from minigrad.words import shown
 
 STD = 0.02
-Rng = Generator | None      # a call without one drops nothing
+Rng = Generator | None      # a call without one drops nothing; weights are not drawn without one
 
 
 def normal(rng: Generator, shape: tuple[int, ...], std: float, dtype: type | None) -> Tensor:
     """Return a parameter drawn from a normal distribution of mean 0; without a dtype, of `full`.
-    The draw is in float64, so that the float32 model is the rounded float64 one."""
+    The draw is in float64, so that the float32 model is the rounded float64 one.
+
+    Raises a TypeError if `rng` is no generator.
+    """
     if dtype is None:
         return full(shape, 0, dtype)
+    if not isinstance(rng, Generator):
+        raise TypeError("weights are drawn from a generator: give rng=np.random.default_rng(0), "
+                        f"not {shown(rng)}")
     return full(shape, std * rng.standard_normal(shape), dtype)
 
 
@@ -39,8 +46,8 @@ class Linear(Module):
     (outputs, inputs)."""
     bias = None
 
-    def __init__(self, inputs: int, outputs: int, bias: bool,
-                 rng: Generator,
+    def __init__(self, inputs: int, outputs: int, bias: bool = True,
+                 rng: Rng = None,
                  std: float = STD,
                  dtype: type = np.float32) -> None:
         self.weight = normal(rng, (outputs, inputs), std, dtype)
@@ -55,7 +62,7 @@ class Embedding(Module):
     """A row of the weight for each id: (...) -> (..., channels)."""
 
     def __init__(self, count: int, channels: int,
-                 rng: Generator,
+                 rng: Rng = None,
                  dtype: type = np.float32) -> None:
         self.weight = normal(rng, (count, channels), STD, dtype)
 
@@ -77,7 +84,7 @@ class NGramEmbedding(Embedding):
     """
 
     def __init__(self, n: int, rows: int, channels: int,
-                 rng: Generator,
+                 rng: Rng = None,
                  dtype: type = np.float32,
                  dropout: float = 0.0) -> None:
         super().__init__(rows, channels, rng, dtype)
@@ -93,7 +100,7 @@ class LayerNorm(Module):
     """Normalise the channels to mean 0, variance 1, then scale and shift: (..., C) -> (..., C)."""
     bias = None
 
-    def __init__(self, channels: int, bias: bool,
+    def __init__(self, channels: int, bias: bool = True,
                  dtype: type = np.float32,
                  eps: float = NORM_EPS) -> None:
         self.weight = full((channels,), 1, dtype)
@@ -127,7 +134,7 @@ class RMSNorm(Module):
 class Dropout(Module):
     """Zero a share of the elements if and only if a random generator is given."""
 
-    def __init__(self, p: float) -> None:
+    def __init__(self, p: float = 0.5) -> None:
         self.p = p
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
@@ -144,8 +151,8 @@ class MLP(Module):
     """
     gate = None
 
-    def __init__(self, channels: int, bias: bool,
-                 rng: Generator,
+    def __init__(self, channels: int, bias: bool = True,
+                 rng: Rng = None,
                  std_out: float = STD,
                  dtype: type = np.float32,
                  activation: str = "gelu",

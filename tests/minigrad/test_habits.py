@@ -1,5 +1,6 @@
 """What one is used to from NumPy and PyTorch works, or is refused with the remedy."""
 import contextlib
+import operator
 import re
 
 import numpy as np
@@ -38,6 +39,20 @@ def x():
     (lambda x: x.detach(), X),
     (lambda x: x.mean(1), X.mean(1)),
     (lambda x: x.max(0), X.max(0)),
+    (lambda x: X + x, 2 * X),
+    (lambda x: X - x * 2, -X),
+    (lambda x: X * x, X * X),
+    (lambda x: X @ x.T, X @ X.T),
+    (lambda x: (X + 1) / (x + 1), np.ones((2, 3))),
+    (lambda x: X ** x, X ** X),
+    (lambda x: np.float64(2) * x, 2 * X),
+    (lambda x: np.array(2.0) * x, 2 * X),
+    (lambda x: operator.iadd(X.copy(), x), 2 * X),
+    (lambda x: np.ma.array(X) + x, 2 * X),
+    (lambda x: mg.reshape(x, 3, 2), X.reshape(3, 2)),
+    (lambda x: mg.sum(x, axis=[0]), X.sum(0)),
+    (lambda x: x.mean(axis=[0, 1]), X.mean()),
+    (lambda x: mg.max(x, [1]), X.max(1)),
     (lambda x: {x: 7}[x], 7),
     (lambda x: x in [x], True),
     (lambda x: list(Tensor([])), [])])
@@ -87,6 +102,43 @@ def test_Tensor_gives_rows_through_which_gradients_go(x):
     (lambda x: np.array_equal(x, X), TypeError, "array_equal; for values without a gradient, give"),
     (lambda x: np.allclose(X, x), TypeError, "differentiate allclose; for values"),
     (lambda x: np.min(x), TypeError, "take -mg.max(-x)"),
+    *((use, TypeError, "take the op from minigrad, as mg.exp(x) for np.exp(x)")
+      for use in [
+          lambda x: np.exp(x),
+          lambda x: np.sin(x),
+          lambda x: np.isnan(x),
+          lambda x: np.add(x, 1),
+          lambda x: np.matmul(X, x.T),
+          lambda x: np.add.reduce(x),
+          lambda x: np.add.at(X.copy(), 0, x),
+          lambda x: np.random.default_rng(0).permutation(x)]),
+    *((lambda x, f=f: f(x), ValueError, "has 6 numbers, and one is asked for: take x[index]")
+      for f in (float, int, complex, Tensor.item)),
+    (lambda x: bool(x), ValueError, "of 6 numbers is neither true nor false: write x.data.any()"),
+    (lambda x: bool(Tensor([])), ValueError, "of 0 numbers is neither true nor false"),
+    (lambda x: setattr(x, "requires_grad", False), AttributeError, "to freeze a parameter, leave"),
+    (lambda x: setattr(x, "shape", (3, 2)), AttributeError, "write y = x.reshape(3, 2)"),
+    (lambda x: setattr(x, "dtype", int), AttributeError, "x.data.astype(np.float32)"),
+    (lambda x: setattr(x, "T", X), AttributeError, "write x.data[...] = values"),
+    (lambda x: mg.transpose(x, 0, 1), TypeError, "the axes are one tuple, as in mg.transpose("),
+    (lambda x: x.unsqueeze(0), AttributeError, "take x[:, None], or mg.reshape"),
+    (lambda x: ~x, TypeError, "write ~x.data"),
+    (lambda x: round(x), TypeError, "write x.data.round()"),
+    *((lambda x, name=name: x.sum().backward(**{name: True}), TypeError,
+       f"and no {name}: it frees the graph (compute the value again, or sum the losses and go back "
+       "once), and there are no second derivatives")
+      for name in ("retain_graph", "create_graph")),
+    *((lambda x, f=f: f(Module()), TypeError, "a Module is no list: take model.parameters()")
+      for f in (mg.SGD, mg.AdamW, mg.Muon, list, lambda model: mg.clip_grad_norm_(model, 1.0))),
+    *((lambda x, name=name: getattr(mg, name), AttributeError, "in model.layers, as in from")
+      for name in ("Linear", "Embedding", "LayerNorm", "RMSNorm", "Dropout", "MLP")),
+    (lambda x: mg.Sequential, AttributeError, "hold layers in a list of a Module"),
+    (lambda x: mg.Transformer, AttributeError, "write from model import Transformer"),
+    (lambda x: mg.conv2d, AttributeError, "take mg.linear of the windows"),
+    (lambda x: mg.one_hot, AttributeError, "take np.eye(classes)[ids]"),
+    (lambda x: mg.nll_loss, AttributeError, "take mg.cross_entropy(logits, targets)"),
+    (lambda x: mg.optim.RMSprop, AttributeError, "take mg.AdamW"),
+    (lambda x: Module().register_buffer, AttributeError, "write self.name = array"),
     (lambda x: np.dot(x, x), TypeError, "take mg.matmul, or x @ y"),
     (lambda x: x.view(3, 2), AttributeError, "a Tensor has no view: take mg.reshape"),
     (lambda x: x.relu(), AttributeError, "a Tensor has no relu: take mg.relu"),
@@ -95,7 +147,7 @@ def test_Tensor_gives_rows_through_which_gradients_go(x):
     (lambda x: x.to("cpu"), AttributeError, "mg.Tensor(x.data.astype(np.float32))"),
     (lambda x: x.cpu(), AttributeError, "leave it out, as all computing is on the CPU"),
     (lambda x: x.zero_grad(), AttributeError, "set x.grad = None, or call optimizer.zero_grad()"),
-    (lambda x: x.std(), AttributeError, "NumPy has it, for values without a gradient (x.data)"),
+    (lambda x: x.argsort(), AttributeError, "NumPy has it, for values without a gradient (x.data)"),
     (lambda x: x.size(), TypeError, "take x.shape, or x.shape[axis]"),
     (lambda x: abs(x), AttributeError, "take mg.maximum(x, -x)"),
     (lambda x: x.__setitem__(0, 1), TypeError, "write x.data[index] = value"),
@@ -106,7 +158,10 @@ def test_Tensor_gives_rows_through_which_gradients_go(x):
           ("//", lambda x: x // 2),
           ("//", lambda x: 2 // x),
           ("%", lambda x: x % 2),
-          ("%", lambda x: X % x)]),
+          ("%", lambda x: X % x),
+          ("&", lambda x: x & x),
+          ("|", lambda x: X | x),
+          ("<<", lambda x: x << 1)]),
     (lambda x: mg.optim.Adam, AttributeError, "take mg.AdamW, with weight_decay=0"),
     (lambda x: mg.softmx(x), AttributeError, "minigrad has no softmx: did you mean softmax?"),
     (lambda x: mg.cat([x, x]), AttributeError, "minigrad has no cat: take mg.concatenate"),
@@ -166,3 +221,51 @@ def test_op_for_names_ops_that_there_are():
         assert hasattr(mg, name), name
     for names in habits.OF_OPS:
         assert not {*names.split()} & {*mg.OPS}
+
+
+def test_a_name_stands_in_one_row():
+    for table in (habits.OF_OPS, habits.OF_TENSOR, habits.OF_MODULE,
+                  habits.OF_OPS | habits.OF_NAMESPACE):
+        names = " ".join(table).split()
+        assert len(names) == len({*names}), {name for name in names if names.count(name) > 1}
+
+
+P = np.array([[0.2, 0.5, 0.9], [0.4, 0.1, 0.7]])        # probabilities
+Z = np.array([[-3.0, 0.5, 40.0], [0.0, -0.2, -50.0]])
+FORMULAS_OF = {
+    "log1p": lambda x: np.log1p(x),
+    "expm1": lambda x: np.expm1(x),
+    "reciprocal": lambda x: 1 / x,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "square": np.square,
+    "abs": np.abs,
+    "min": np.min,
+    "minimum": lambda x: np.minimum(x, 0.3),
+    "var": np.var,
+    "std": np.std,
+    "cumsum": lambda x: np.cumsum(x, axis=-1),
+    "norm": np.linalg.norm,
+    "logsumexp": lambda x: np.log(np.exp(x).sum()),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "softplus": lambda x: np.logaddexp(0, x),
+    "hardtanh": lambda x: np.clip(x, -1, 1),
+    "mse_loss": lambda x: ((x - 0.3) ** 2).mean(),
+    "l1_loss": lambda x: abs(x - 0.3).mean(),
+    "binary_cross_entropy": lambda p: -(0.3 * np.log(p) + 0.7 * np.log(1 - p)).mean(),
+    "binary_cross_entropy_with_logits": lambda x: (np.logaddexp(0, x) - 0.3 * x).mean()}
+POSITIVE = "log1p", "reciprocal", "rsqrt", "binary_cross_entropy"
+
+
+@pytest.mark.parametrize("name", FORMULAS_OF)
+def test_a_remedy_computes_what_the_name_promises(name):
+    line = habits.op_for(name).removeprefix(": take ")
+    line = line.split("; ")[0].split(", ")[0] if name in ("norm", "cumsum", "logsumexp") else line
+    at = P if name in POSITIVE else Z
+
+    def remedy(x):
+        return eval(line, {"mg": mg, "np": np, "x": x, "p": x, "y": 0.3, "n": 3,
+                           "m": x.data.max()})
+    found = remedy(leaf(at))
+    assert np.allclose(found.data, FORMULAS_OF[name](at), rtol=1e-12)
+    assert mg.gradcheck(remedy, at + 0.01)

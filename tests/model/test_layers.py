@@ -7,9 +7,10 @@ import pytest
 from minigrad import Tensor, formulas
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.attention import AttentionOptions
-from model.layers import (MLP, STD, Dropout, LayerNorm, Linear, NGramEmbedding, RMSNorm,
-                          sinusoids)
+from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding,
+                          RMSNorm, sinusoids)
 from tests.checking import random_weights
+from tests.kit import refusal
 
 r = np.random.default_rng(0).standard_normal
 X = r((2, 3, 8))                                            # (B, T, C)
@@ -174,3 +175,19 @@ def test_sinusoids_are_the_papers_formula():
             angle = t / 10000 ** ((c - c % 2) / C)
             expected = math.cos(angle) if c % 2 else math.sin(angle)
             assert abs(table[t, c] - expected) < 1e-12
+
+
+@pytest.mark.parametrize("make", [Linear, Embedding, MLP, lambda *args, **rng: NGramEmbedding(
+    2, *args, **rng)])
+@pytest.mark.parametrize("rng", [{}, {"rng": 0}, {"rng": np.random.RandomState(0)}])
+def test_a_layer_without_a_generator_says_how_to_give_one(make, rng):
+    assert "weights are drawn from a generator: give rng=np.random.default_rng(0), not " in refusal(
+        TypeError, make, 3, 4, **rng)
+    if not rng:
+        assert make(3, 4, rng=fresh()).parameters()
+
+
+def test_layers_have_pytorchs_defaults():
+    assert Linear(3, 4, rng=fresh()).bias.shape == (4,)
+    assert LayerNorm(3).bias.shape == (3,)
+    assert Dropout().p == 0.5
