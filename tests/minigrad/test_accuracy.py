@@ -443,3 +443,10 @@ def test_a_function_of_whole_numbers_is_that_of_floats(f, dtype):
     found = f(whole).data
     assert found.dtype == np.float64
     assert np.array_equal(found, f(whole.astype(np.float64)).data)
+
+
+def test_a_mean_over_no_element_is_numpys_nan():
+    with pytest.warns(RuntimeWarning, match="empty slice|invalid value"):
+        value, dx = value_and_gradients(lambda x: mg.mean(x, axis=0), np.float64, np.ones((0, 3)))
+    assert np.isnan(value).all() and value.shape == (3,)
+    assert dx.shape == (0, 3)
