@@ -151,10 +151,11 @@ class _Check:
             v.flat[place] = size
             numeric = (u * self.difference(v)).sum() / size
             rounding = self.rounding(u).sum() / size
-            if self.agree(analytic, numeric, abs(analytic), 0 if distances else rounding):
+            allowed = rounding if analytic == 0 or not distances else 0
+            if self.agree(analytic, numeric, abs(analytic), allowed):
                 return numeric, True, ""
             distances.append(abs(analytic - numeric))
-            if size <= smallest or 1000 * rounding > HIDDEN * abs(analytic):
+            if size <= smallest or 1000 * rounding > HIDDEN * np.fmax(abs(analytic), abs(numeric)):
                 break
             size /= 1000
         if analytic == 0 and distances[-1] <= 1e-6 * distances[0]:      # they go to 0, too
