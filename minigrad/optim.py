@@ -367,7 +367,7 @@ class Optimizers(Optimizer):
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients so that their common L2 norm is at most `max_norm`; return the norm
     before.  If that is not finite, the gradients stay as they are.  A parameter that is given twice
-    counts once."""
+    counts once; a single one needs no list."""
     if not (isinstance(max_norm, Real) and max_norm >= 0):
         raise ValueError(f"max_norm is a number of at least 0, not {max_norm!r}")
     if isinstance(parameters, Tensor):

@@ -269,3 +269,10 @@ def test_a_remedy_computes_what_the_name_promises(name):
     found = remedy(leaf(at))
     assert np.allclose(found.data, FORMULAS_OF[name](at), rtol=1e-12)
     assert mg.gradcheck(remedy, at + 0.01)
+
+
+def test_clip_grad_norm_takes_a_single_tensor_for_a_list_of_one():
+    x = leaf([[0.0, 0.0]])
+    x.grad = np.array([[3.0, 4.0]])
+    assert mg.clip_grad_norm_(x, 1.0) == 5
+    assert np.allclose(x.grad, [[0.6, 0.8]])
