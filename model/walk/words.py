@@ -12,7 +12,8 @@ from model.walk.outcomes import Outcome, agree, close, gradient_of, same
 TINY = 40           # so many numbers of a case can be shown
 ADVICE = {          # for an error with this in its text or in its line
     "read-only": "Others use this array too: make a new one, as in x = x - 1 in place of x -= 1",
-    "ufuncs": "NumPy's functions do not take a Tensor: use mg.exp, mg.softmax and the like",
+    "cannot differentiate":
+        "NumPy's functions do not take a Tensor: use mg.exp, mg.softmax and the like",
     r"\bdim(=|')": "PyTorch's dim is axis here, as in axis=-1",
     r"\bkeepdim(=|')": "PyTorch's keepdim is keepdims here",
     r"(int' object is not callable|size is a number).*\.size\(":
