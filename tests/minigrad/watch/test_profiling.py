@@ -26,17 +26,17 @@ def test_every_op_is_counted_forward_and_backward_and_no_gradient_changes():
 
 
 def test_clipping_and_every_optimiser_are_parts_of_their_own():
-    p = leaf(np.ones((2, 2)), np.float32)
-    optimizers = mg.Optimizers([mg.AdamW([p]), mg.Muon([p])]), mg.SGD([p])
+    p, q = [leaf(np.ones((2, 2)), np.float32) for _ in range(2)]
+    optimizers = mg.Optimizers([mg.AdamW([p]), mg.Muon([q])]), mg.SGD([p])
     with mg.Profile() as profile:
-        p.sum().backward()
-        mg.clip_grad_norm_([p], 1.0)
+        (p + q).sum().backward()
+        mg.clip_grad_norm_([p, q], 1.0)
         for optimizer in optimizers:
             optimizer.step()
         assert "sum" in profile.table()         # also before the first step ends
     assert [name for name, way in profile.seconds if way == "part"] == [
         "clipping", "AdamW", "Muon", "SGD"]
-    assert profile.calls == {"sum": 1}
+    assert profile.calls == {"add": 1, "sum": 1}
 
 
 def test_the_table_has_a_line_for_each_op_the_costliest_first_and_adds_up():
