@@ -77,8 +77,8 @@ def differences(module):
     engines.backward()
     gradients = weights_for(transformer, operator.attrgetter("grad"))
     return (abs(loss.data - engines.data),
-            max(np.abs(weight.grad - g).max()
-                for weight, g in zip(model["weights"], gradients, strict=True)))
+            np.max([np.abs(weight.grad - g).max()
+                    for weight, g in zip(model["weights"], gradients, strict=True)]))
 
 
 def test_backward_of_one_gives_the_gradients_of_the_engine():

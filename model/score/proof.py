@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data.tokenizer import Tokenizer
-from model.generation import Reader
+from model.generation import USELESS, Reader
 from model.score.windows import log_probabilities, windows_of
 from model.transformer import Transformer
 
@@ -51,7 +51,7 @@ def prove(model: Transformer, tokenizer: Tokenizer, ids: np.ndarray, nats: float
     coded = encode(ids[1:], predictions(model, ids, slide))
     bits = nats / math.log(2)
     # The coder rounds up to whole bits.
-    if abs(len(coded) - bits) > 8 + CODED * bits:
+    if not abs(len(coded) - bits) <= 8 + CODED * bits:
         raise ProofError(f"the loss says {bits:,.0f} bits, and the text takes {len(coded):,} with "
                          "the probabilities that the model gives when it reads id by id")
     if not np.array_equal(decode(coded, model, ids[:1], len(ids), slide), ids):
@@ -81,16 +81,17 @@ def check_windows(model: Transformer, ids: np.ndarray, slide: bool = False) -> t
         changed = np.where(past, x, (x + rng.integers(1, max(V, 2), size=x.shape)) % V)
         for (part, was), (_, now) in zip(log_probabilities(model, x),
                                          log_probabilities(model, changed)):    # (B, part, V)
+            sums = np.exp(was, dtype=np.float64).sum(axis=-1)
+            largest = np.maximum(largest, np.abs(sums - 1).max())       # nan if one is nan
+            if not largest <= SUM_ERROR:
+                raise ProofError(f"the probabilities of a position do not sum to 1, but differ by "
+                                 f"{largest:.2g}")
             differ = (was != now).any(axis=-1) & past[:, part]
             if differ.any():
                 row, t = np.argwhere(differ)[0]
                 raise ProofError(f"the probabilities of id {at[row, part][t] + 2:,} changed when "
                                  f"only the ids from number {at[row, 0] + cuts[row, 0] + 1:,} on "
                                  "did: the model sees the future")
-            largest = max(largest, np.abs(np.exp(was, dtype=np.float64).sum(axis=-1) - 1).max())
-        if not largest <= SUM_ERROR:
-            raise ProofError(f"the probabilities of a position do not sum to 1, but differ by "
-                             f"{largest:.2g}")
         count += B
     return count, largest
 
@@ -120,6 +121,8 @@ def decode(coded: list[int], model: Transformer, first: np.ndarray, N: int, slid
 def parts_of(logits: np.ndarray) -> np.ndarray:
     """Return the softmax of logits, (V,), as whole parts of WHOLE, each at least 1: (V,) int64."""
     p = np.exp(logits.astype(np.float64) - logits.max())
+    if not math.isfinite(p.sum()):
+        raise ProofError(USELESS)
     return 1 + (p * (WHOLE / p.sum())).astype(np.int64)
 
 

@@ -68,7 +68,7 @@ def three_ways(given: dict, _, numbers: dict) -> list[str]:
             ("minigrad, this program on an array", names["y"].data[2], names["c"].grad[2]),
             (f"minigrad, {'a compiled kernel' if mg.COMPILED else 'mg.gelu without a kernel'}",
              y.data[2], kernel.grad[2])]
-    apart = max(np.ptp([row[i] for row in rows]) for i in (1, 2))
+    apart = np.ptp([row[1:] for row in rows], axis=0).max()
     if not apart < 1e-6:
         raise ArithmeticError(f"three ways to the GELU are {apart} apart")
     lines = [f"    {way:36}{value:.14f}  {slope:.14f}" for way, value, slope in rows]

@@ -41,7 +41,7 @@ def alone(name, steps=together.STEPS):
 
 def furthest(name, found, expected):
     """The largest difference of any number."""
-    return max(abs(found[f"{name}/{key}"] - a).max() for key, a in expected.items())
+    return np.max([abs(found[f"{name}/{key}"] - a).max() for key, a in expected.items()])
 
 
 @pytest.mark.parametrize("name, at_most", [

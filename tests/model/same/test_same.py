@@ -97,6 +97,7 @@ def test_main_names_what_has_another_bit_first(as_published, capsys, monkeypatch
     ({}, None), ({"sample": "0"}, "sample: drawn otherwise"), ({"batches": ""}, "batches: drawn"),
     ({"losses": [loss + 3e-9 for loss in PUBLISHED["losses"]]}, "losses are up to 3e-09 nats away"),
     ({"losses": [np.nan, *PUBLISHED["losses"][1:]]}, "losses are up to nan nats away"),
+    ({"losses": [*PUBLISHED["losses"][:-1], np.nan]}, "losses are up to nan nats away"),
     ({"run": "0"}, "losses are up to 0 nats away, and weights round otherwise")])
 def test_in_float64_says_what_differs(change, said):
     found = same.in_float64(PUBLISHED | change, PUBLISHED)

@@ -8,6 +8,7 @@ import minigrad as mg
 from minigrad import formulas
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.score import proof, text, windows
+from model.generation import USELESS
 from model.score.proof import Decoder, ProofError, encode, prove
 from tests.kit import LeakyAttention, refusal
 
@@ -43,18 +44,25 @@ def test_the_text_is_restored_from_as_many_bits_as_the_loss_says(model, slide):
     assert mg.sum(model.token_embedding.weight).requires_grad       # ops are recorded again
 
 
-@pytest.mark.parametrize("share", [0.95, 1.05])
+@pytest.mark.parametrize("share", [0.95, 1.05, np.nan])
 def test_a_loss_that_is_not_that_of_the_probabilities_is_refused(model, share):
     with pytest.raises(ProofError, match="the loss says .* bits, and the text takes"):
         prove(model, TOKENIZER, IDS, share * nats(model))
 
 
-def test_probabilities_that_do_not_sum_to_1_are_refused(model, monkeypatch):
-    def raised(model, x):
+@pytest.mark.parametrize("error, said", [(0.01, "0.01"), (-0.01, "0.01"), (np.nan, "nan")])
+def test_probabilities_that_do_not_sum_to_1_are_refused(model, monkeypatch, error, said):
+    def wrong(model, x):
         for part, logp in windows.log_probabilities(model, x):
-            yield part, logp + np.float32(0.01)
-    monkeypatch.setattr(proof, "log_probabilities", raised)
-    assert "do not sum to 1" in refused(model)
+            logp[0, -1] += np.float32(error)        # at one position, which nothing follows
+            yield part, logp
+    monkeypatch.setattr(proof, "log_probabilities", wrong)
+    assert f"do not sum to 1, but differ by {said}" in refused(model)
+
+
+def test_a_reader_whose_logits_are_nan_is_refused(model, monkeypatch):
+    monkeypatch.setattr(proof.Reader, "logits", lambda reader: np.full((1, V), np.nan))
+    assert refused(model) == USELESS
 
 
 def test_a_leak_of_the_next_id_is_named_by_the_place_where_the_change_began(model, monkeypatch):
@@ -110,6 +118,14 @@ def test_the_arithmetic_coder_restores_ids_of_any_probability(likely):
     assert [decoder.next(parts) for _ in ids] == ids
     ideal = -np.log2(parts[ids] / parts.sum()).sum()
     assert ideal <= len(bits) <= ideal + 3
+
+
+def test_an_id_that_the_model_rules_out_is_coded_too():
+    parts = proof.parts_of(np.array([0, -40, 1], np.float32))
+    bits = encode([0, 1, 2], [parts] * 3)
+    decoder = Decoder(bits)
+    assert [decoder.next(parts) for _ in range(3)] == [0, 1, 2]
+    assert len(bits) == 43 and parts[1] == 1        # of 2 ** 40
 
 
 def test_every_bit_of_the_code_matters():

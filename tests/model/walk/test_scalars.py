@@ -1,6 +1,7 @@
 """Exercise 0: its programs, how any class of scalars is judged on them, and the three ways."""
 import re
 
+import numpy as np
 import pytest
 
 import minigrad as mg
@@ -78,10 +79,14 @@ def test_what_no_mistake_explains_is_described_with_its_program(right, wrong, wo
     assert words in said(SOURCE.replace(right, wrong))[0]
 
 
-def test_three_ways_that_differ_are_an_error(said, monkeypatch):
-    monkeypatch.setattr(mg, "gelu", lambda x, approximate: x * 0.7)
-    (paragraph,) = said(SOURCE)
-    assert "ArithmeticError: three ways to the GELU are 0.16" in paragraph
+@pytest.mark.parametrize("wrong, apart", [(lambda x: x * 0.7, "0.16"),
+                                          (lambda x: mg.log(x * 0) * 0, "nan"),
+                                          (lambda x: x + mg.sqrt(x * 0) * 0, "nan")])
+def test_three_ways_that_differ_are_an_error(said, monkeypatch, wrong, apart):
+    monkeypatch.setattr(mg, "gelu", lambda x, approximate: wrong(x))
+    with np.errstate(all="ignore"):
+        (paragraph,) = said(SOURCE)
+    assert f"ArithmeticError: three ways to the GELU are {apart}" in paragraph
 
 
 def test_the_worked_number_of_the_text_is_right():
