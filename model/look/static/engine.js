@@ -100,7 +100,11 @@ function ngramRows(ids, t, n, count) {
   return rows;
 }
 
-const lossOf = (logits, id) => -Math.log(softmax(Float64Array.from(logits))[id]);
+/** -log p of an id, which is finite where p itself would be 0. */
+function lossOf(logits, id) {
+  const top = logits.reduce((a, b) => Math.max(a, b));
+  return top - logits[id] + Math.log(logits.reduce((sum, x) => sum + Math.exp(x - top), 0));
+}
 
 /** What a window of text has left behind: its ids, and for each block what it read and made. */
 class Cache {

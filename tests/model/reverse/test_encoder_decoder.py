@@ -129,6 +129,13 @@ def test_what_is_written_is_the_likeliest_token_each_time_and_ends_with_end():
     assert ends
 
 
+def test_write_of_a_model_that_never_ends_gives_as_many_tokens_as_its_block_has_places():
+    model = model_of()
+    likeliest = np.eye(V)[3:5]                                          # (B, V)
+    model.decode = lambda target, *memory: Tensor(np.repeat(likeliest[:, None], target.shape[1], 1))
+    assert np.array_equal(model.write(SOURCE[:2]), [[3] * 6, [4] * 6])
+
+
 def test_sequences_and_heads_that_the_model_cannot_take_are_refused():
     model = model_of()
     for source, target, shape in ((np.full((1, 7), 3), TARGET[:1], "[1, 7]"),
