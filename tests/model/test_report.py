@@ -139,8 +139,22 @@ def test_show_moves_the_bar_to_the_step_or_to_the_minutes_but_not_beyond_its_end
     assert progress.bar.total == settings.get("minutes", 9)
 
 
+@pytest.mark.parametrize("settings, says", [
+    (dict(max_iters=9), "9 steps of 60 characters, 2.3 times the text, on "),
+    (dict(minutes=0.5), "0.5 minutes of steps of 60 characters, on "),
+    (dict(minutes=2.0, max_iters=1),
+     "1 step of 60 characters, 0.3 times the text, or 2 minutes of them, on ")], ids=str)
+def test_of_training_says_how_many_steps_or_minutes_end_a_run(settings, says):
+    run = small_run(batch_size=6, block_size=10, **settings)
+    assert report.of_training(run).startswith(says)
+    run.first = 1234
+    assert report.of_training(run).endswith("; resumed after step 1,234")
+
+
 def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):
     asked = []
+    announced = []
+    monkeypatch.setattr(report.compiled, "announce", announced.append)
 
     def compile_ahead(*parts, sample):
         asked.append([*parts, sample])
@@ -149,6 +163,7 @@ def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):
     report.compile_kernels(Settings(optimizer="muon", ngrams=3, explain=True))
     report.compile_kernels(Settings(qk_norm=True, activation="swiglu"))
     assert asked == [[True, False, True, False, False], [False, True, False, True, True]]
+    assert announced == ["compiling  "] * 2
 
 
 def test_a_spike_is_a_loss_far_above_the_usual_ones_and_is_reported_once():

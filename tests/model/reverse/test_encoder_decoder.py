@@ -144,3 +144,25 @@ def test_sequences_and_heads_that_the_model_cannot_take_are_refused():
         assert "1 to block_size=6 tokens" in said and said.endswith(shape)
     assert "n_embd 8 does not split into n_head 3" in refusal(
         ValueError, EncoderDecoderConfig, V, 6, n_head=3, n_embd=8)
+    for name, value in (("vocab_size", 2), ("block_size", 0), ("n_layer", 0), ("n_head", 0),
+                        ("n_embd", 0), ("dropout", -0.1), ("dropout", 1.0)):
+        assert name in refusal(ValueError, EncoderDecoderConfig,
+                               **dict(vocab_size=V, block_size=6) | {name: value})
+
+
+def test_a_configuration_that_claims_more_heads_than_weights_is_refused():
+    config = EncoderDecoderConfig(V, 6, n_layer=3, n_head=4, n_embd=8)
+    config.check_claim(12)
+    assert "claims 3 layers of 4 heads, and holds 11 weights" in refusal(
+        ValueError, config.check_claim, 11)
+
+
+def test_what_writes_to_the_residual_stream_begins_smaller_the_more_layers_there_are():
+    model = EncoderDecoder(EncoderDecoderConfig(V, 6, n_layer=3, n_head=2, n_embd=64))
+    for block in (*model.encoder, *model.decoder):
+        parts = [block.attention.out, block.mlp.down]
+        if block in model.decoder:
+            parts.append(block.across.out)
+        for part in parts:
+            assert part.weight.data.std() == pytest.approx(0.02 / 3, rel=0.06)
+    assert model.token_embedding.weight.data.std() == pytest.approx(0.02, rel=0.15)

@@ -2,6 +2,7 @@
 import dataclasses
 import itertools
 import re
+import time
 
 import numba
 import numpy as np
@@ -112,14 +113,16 @@ def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
 
 
 def test_the_command_says_what_it_does_and_shows_strings(capsys, unseen):
+    begun = time.perf_counter()
     reverse.main([*TINY, "--n_layer", "1", "--text", "dcba", "--task", "sort"])
     said = capsys.readouterr().out
     assert "sort strings of 1 to 4 letters" in said
     assert " parameters: 1 layer to read, 1 to write, 2 heads, 8 channels\n" in said
     assert re.search(r"^step      2   loss \d\.\d{3}   right \d+ of 200 unseen strings$", said,
                      re.M)
-    assert re.search(r"^[\d,]+ of 2,000 unseen strings are right, [\d.]+%, after \d+ seconds of "
-                     r"training$", said, re.M)
+    seconds = re.search(r"^[\d,]+ of 2,000 unseen strings are right, [\d.]+%, after (\d+) seconds "
+                        r"of training$", said, re.M)
+    assert int(seconds[1]) <= time.perf_counter() - begun + 1
     shown = re.findall(r"^    (\w+) +->  ([a-z?]*)(?:   wrong: (\w+))?$", said, re.M)
     assert len(shown) == 6 and shown[-1][0] == "dcba"
     for text, answer, wanted in shown:
@@ -153,6 +156,12 @@ def test_a_command_for_transformers_says_what_the_file_is(saved, capsys, command
                    main=command.main)
     assert f"{saved / 'ckpt.npz'} holds an encoder-decoder" in said
     assert said.endswith(f"see it at work with python -m model.look --out_dir '{saved}'")
+
+
+def test_while_it_trains_as_many_strings_are_judged_as_it_says(monkeypatch, unseen, capsys):
+    monkeypatch.setattr(reverse, "count_right", lambda model, task, texts: len(texts))
+    reverse.train(dataclasses.replace(SHORT, max_iters=2, eval_interval=2), new_model(SHORT), unseen)
+    assert capsys.readouterr().out.endswith("   right 200 of 200 unseen strings\n")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")       # of plain NumPy

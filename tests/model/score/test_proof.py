@@ -1,5 +1,6 @@
 """The proof of a score: what is not a probability must not pass."""
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,7 +89,32 @@ def test_an_n_gram_that_sees_the_next_character_is_refused(model, monkeypatch):
     rows = formulas.ngram_rows
     monkeypatch.setattr(formulas, "ngram_rows", lambda ids, *of_table: rows(
         np.roll(ids, -1, axis=-1), *of_table))
-    assert "the model sees the future" in refused(model)
+    said = refused(model)
+    assert "the model sees the future" in said
+    changed, first = map(int, re.findall(r"(?:of id|from number) (\d+)", said))
+    assert changed == first         # it is that very character
+
+
+class Peeking:
+    """Foretells one of two ids by the last one of its window, at the position before that."""
+
+    def __init__(self, block_size):
+        self.config = SimpleNamespace(block_size=block_size, vocab_size=2)
+
+    def log_probabilities(self, ids):
+        logp = np.full((*ids.shape, 2), np.log(0.5))
+        if ids.shape[1] > 1:
+            logp[:, -2] = np.log(np.where(ids[:, -1:], [0.4, 0.6], [0.6, 0.4]))
+        yield slice(0, ids.shape[1]), logp
+
+
+def test_check_windows_also_changes_the_last_id_of_a_window_alone():
+    ids = np.random.default_rng(0).integers(2, size=40)
+    for block_size in (2, 3, 4):
+        said = refusal(ProofError, proof.check_windows, Peeking(block_size), ids)
+        assert "the model sees the future" in said
+    windows, error = proof.check_windows(Peeking(1), ids)
+    assert windows == 39 and error < 1e-15
 
 
 def test_a_model_that_keeps_the_text_that_it_scores_is_not_restored(model, monkeypatch):

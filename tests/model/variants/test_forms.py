@@ -6,8 +6,8 @@ import pytest
 
 import minigrad as mg
 from minigrad import Tensor
-from model import (CausalAttention, ColumnAttention, IterativeAttention, LowRankValueAttention,
-                   MultiHeadAttention, SelfAttention)
+from model import (CausalAttention, ColumnAttention, CrossAttention, IterativeAttention,
+                   LowRankValueAttention, MultiHeadAttention, SelfAttention)
 from tests.checking import check_gradients, close, frozen, gradients, random_weights
 from tests.kit import leaf
 
@@ -59,6 +59,7 @@ BIASED = CausalAttention(C, D, T, 0, True, **DOUBLE)
 @pytest.mark.parametrize("form, other", [
     (IterativeAttention(C, D, False, True, **DOUBLE), SelfAttention(C, D, True, **DOUBLE)),
     (IterativeAttention(C, D, True, True, **DOUBLE), BIASED),
+    (IterativeAttention(C, D, **DOUBLE), CAUSAL),
     (ColumnAttention(C, D, True, **DOUBLE), BIASED),
     (ColumnAttention(C, D, **DOUBLE), CAUSAL)])
 def test_a_form_is_the_head_with_the_same_weights_in_values_and_gradients(form, other):
@@ -68,6 +69,17 @@ def test_a_form_is_the_head_with_the_same_weights_in_values_and_gradients(form, 
     theirs = other(x)
     assert close([ours.data], [theirs.data])
     assert close(gradients(ours, x, *form.parameters()), gradients(theirs, x, *other.parameters()))
+
+
+@pytest.mark.parametrize("kind, sizes, more", [
+    (SelfAttention, (C, D), []), (CausalAttention, (C, D, T), []), (CrossAttention, (C, D), [X]),
+    (ColumnAttention, (T, D), []), (MultiHeadAttention, (C, C, 2), [])])
+def test_a_head_without_options_drops_nothing_and_has_no_biases_and_float32(kind, sizes, more):
+    head = kind(*sizes)
+    inputs = [Tensor(x.astype(np.float32)) for x in [X, *more]]
+    assert np.array_equal(head(*inputs, rng=frozen()).data, head(*inputs).data)
+    assert not [name for name in head.state_dict() if "bias" in name]
+    assert {p.dtype for p in head.parameters()} == {np.dtype(np.float32)}
 
 
 def test_one_key_at_a_time_survives_scores_whose_exponential_overflows():
