@@ -113,6 +113,7 @@ def test_scaled_dot_product_attention_takes_a_mask_that_is_added_or_says_where_t
     def masked(mask):
         return mg.scaled_dot_product_attention(*qkv, attn_mask=mask).data
     added = causal_mask(T, **DOUBLE)
+    assert added.dtype == np.float64
     assert np.array_equal(masked(added), masked(added == 0))
     added[2] = -math.inf
     out = masked(added)

@@ -130,13 +130,30 @@ def test_seconds_an_id_is_the_shorter_of_two_times(monkeypatch):
 def test_show_moves_the_bar_to_the_step_or_to_the_minutes_but_not_beyond_its_end(settings, shown):
     run = small_run(**settings)
     moves = []                  # from 0, as a bar that is not shown stays there
+    closed = []
     with report.Progress(run, {}) as progress:
+        progress.bar.close = lambda: closed.append(True)
         progress.bar.update = moves.append
         for number in (1, 2, 3):
             run.state.note_step(2.0, 15.0)
             progress.show(Step(number, {}, loss=2.0, seconds=15.0, processor=15.0))
     assert moves == shown
     assert progress.bar.total == settings.get("minutes", 9)
+    assert closed == [True]
+
+
+@pytest.mark.parametrize("loss, said", [
+    (2.25, "loss 2.250, 480 characters/s"),
+    (None, "no finite loss, 0 characters/s, 10 steps skipped")])
+def test_show_says_the_loss_and_the_speed_at_each_tenth_step(loss, said):
+    run = small_run(batch_size=6, block_size=8)
+    shown = []
+    with report.Progress(run, {}) as progress:
+        progress.bar.set_postfix_str = shown.append
+        for number in range(1, 12):
+            run.state.note_step(loss or 9.0, 0.1, *[False] * (loss is None))
+            progress.show(Step(number, {}, loss=9.0, seconds=0.1, processor=0.1))
+    assert shown == [said]
 
 
 @pytest.mark.parametrize("settings, says", [

@@ -100,6 +100,18 @@ def test_values_are_copies_of_those_of_their_time():
     assert np.array_equal(by_name(r)["x"].gradient, [2, 4])
 
 
+def test_each_number_and_each_array_that_is_gone_is_a_constant_of_its_own():
+    x = leaf(np.ones(1000))
+    two = 2.0
+    with mg.Recorder(x=x) as r:
+        y = x * two + two
+        for number in range(5):
+            y = y + np.full(1000, number)       # which would give the next one its place in memory
+        y.sum()
+    constants = [place.value for place in r.places() if place.op == "constant"]
+    assert len(constants) == 7 and {float(np.mean(value)) for value in constants} == {0, 1, 2, 3, 4}
+
+
 def test_lists_several_values_numbers_and_settings():
     x = leaf(normal(2))
     y = leaf(normal(2))

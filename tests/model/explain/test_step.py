@@ -175,6 +175,17 @@ def three_layers(small_text, tmp_path_factory):
                             "--gradient_accumulation_steps", "2"))
 
 
+def test_the_norms_of_gradients_are_said_to_be_of_the_first_batch_if_there_are_more(
+        three_layers, step):
+    said = ("of a line, and of the one that it leaves in a parameter; of the first of {} batches, "
+            "and of all of them.")
+    count = step.s.gradient_accumulation_steps
+    for stage, n in ((three_layers, 2), (step.said, count)):
+        words = stage["Backward, the youngest op first"].words
+        assert (said.format(n) in words) == (n > 1)
+        assert "The norms of gradients: of the one with which backward comes to the first" in words
+
+
 def test_each_op_is_below_the_line_that_calls_it_with_its_shapes(three_layers):
     said = three_layers["Forward, op by op"]
     lines, ops = {}, []                     # the last line of source, by its indent

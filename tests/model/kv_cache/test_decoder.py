@@ -224,7 +224,7 @@ def test_draw_takes_numbers_in_any_layout():
     ids = np.ones((2, 2), int)
     whole, *others = [decoder.draw(ids, 0, u, *AS_IT_IS) for u in (
         np.full((2, 3), 0.5), np.full((3, 2), 0.5).T, np.full((4, 6), 0.5)[::2, ::2])]
-    assert all(np.array_equal(whole, other) for other in others)
+    assert all(np.array_equal(whole, other) for other in others) and whole.shape == (2, 3)
 
 
 @pytest.mark.parametrize("change", [lambda x: x[:-1], lambda x: x.astype(np.float64)])

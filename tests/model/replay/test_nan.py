@@ -1,11 +1,13 @@
 """A step that is not finite is repeated, the same bit for bit, from memory or from its file."""
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.watch.source import definition
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.settings import MODERN
 from model.replay.nan import advice, find_op, record, repeat, replay, restored, sentence
@@ -140,3 +142,14 @@ def test_of_an_evaluation_the_first_bad_batch_is_kept(capsys):
 def test_advice_names_the_flags_that_are_far_from_usual(settings, told):
     settings = MODERN | dict(recipe="modern", warmup_iters=100) | settings
     assert advice(None, settings) == "Train with " + ", ".join(told)
+
+
+@pytest.mark.parametrize("cause, told", [
+    ("zero", "Keep the arguments of {} away from there, or look at the op{}"),
+    ("domain", "Keep the arguments of {} away from there, or look at the op{}"),
+    ("op", "Look at the op{1}; mg.gradcheck compares its gradient with differences")])
+def test_advice_says_where_an_op_is_defined_if_it_is_one_of_minigrads(cause, told):
+    for op in ("exp", "of_a_user"):
+        where = f", at {definition(mg.exp).place}" if op == "exp" else ""
+        assert advice(SimpleNamespace(op=op, cause=cause, left_out=None), SETTINGS) == told.format(
+            op, where)

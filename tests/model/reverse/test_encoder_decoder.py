@@ -69,6 +69,8 @@ def test_the_model_is_what_its_description_says():
 def test_the_gradient_by_all_parameters_agrees_with_central_differences(bias, dropout):
     assert check_gradients(model_of(dropout=dropout, bias=bias), SOURCE, TARGET, rng=frozen)
     model = model_of(np.float32, dropout, bias)
+    for part in ("attention.heads.0.query", "across.heads.1.value", "mlp.up", "norm3"):
+        assert any(f"{part}.bias" in path for path, _ in model.named_parameters()) == bias
     mg.cross_entropy(model(SOURCE, TARGET), TARGET).backward()
     for path, p in model.named_parameters():
         assert p.grad is not None and (p.grad != 0).any() and p.grad.dtype == np.float32, path

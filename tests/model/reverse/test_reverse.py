@@ -160,7 +160,8 @@ def test_a_command_for_transformers_says_what_the_file_is(saved, capsys, command
 
 def test_while_it_trains_as_many_strings_are_judged_as_it_says(monkeypatch, unseen, capsys):
     monkeypatch.setattr(reverse, "count_right", lambda model, task, texts: len(texts))
-    reverse.train(dataclasses.replace(SHORT, max_iters=2, eval_interval=2), new_model(SHORT), unseen)
+    s = dataclasses.replace(SHORT, max_iters=2, eval_interval=2)
+    reverse.train(s, new_model(s), unseen)
     assert capsys.readouterr().out.endswith("   right 200 of 200 unseen strings\n")
 
 

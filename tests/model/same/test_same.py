@@ -113,6 +113,13 @@ def test_advice_fits_what_computes(monkeypatch, compiled, fuses, said):
     assert said in same.advice()
 
 
+def test_in_float32_says_which_loss_is_the_first_that_differs():
+    run = PUBLISHED["float32"]["modern"]
+    first, second, *others = run["losses"]
+    assert same.in_float32(run | {"losses": [first, second + 0.25, 9, *others[1:]]}, run, []) == (
+        "in bits that leave no mark; the loss of step 2 is 0.25 nats away")
+
+
 def test_in_float32_says_where_bits_differ_that_leave_no_mark():
     run = PUBLISHED["float32"]["modern"]
     assert same.in_float32(run, run | {"bits": ""}, []) == (

@@ -104,6 +104,7 @@ def test_a_text_is_scored_beside_counted_n_grams(trained, best, scored, small_te
             "perplexity": pytest.approx(math.exp(loss), rel=1e-4),
             "this model  <--": nearly(loss, 3)}
         assert f"{len(TEXT)} characters" in out
+        assert "\nnats a character, beside n-grams counted on what the model was" in out
         assert err == ""
 
 

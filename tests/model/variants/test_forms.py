@@ -71,15 +71,29 @@ def test_a_form_is_the_head_with_the_same_weights_in_values_and_gradients(form, 
     assert close(gradients(ours, x, *form.parameters()), gradients(theirs, x, *other.parameters()))
 
 
-@pytest.mark.parametrize("kind, sizes, more", [
-    (SelfAttention, (C, D), []), (CausalAttention, (C, D, T), []), (CrossAttention, (C, D), [X]),
-    (ColumnAttention, (T, D), []), (MultiHeadAttention, (C, C, 2), [])])
-def test_a_head_without_options_drops_nothing_and_has_no_biases_and_float32(kind, sizes, more):
+@pytest.mark.parametrize("kind, sizes, options, biases", [
+    (SelfAttention, (C, D), dict(qkv_bias=True), 3),
+    (CausalAttention, (C, D, T), dict(qkv_bias=True), 3),
+    (CrossAttention, (C, D), dict(qkv_bias=True), 3),
+    (ColumnAttention, (T, D), dict(qkv_bias=True), 3),
+    (IterativeAttention, (C, D), dict(qkv_bias=True), 3),
+    (MultiHeadAttention, (C, C, 2), dict(bias=True), 2),
+    (LowRankValueAttention, (C, D, 2), {}, 0)])
+def test_a_head_hears_its_options_and_without_any_has_no_biases_and_drops_nothing(
+        kind, sizes, options, biases):
+    def names(head):
+        return [name for name in head.state_dict() if "bias" in name]
     head = kind(*sizes)
-    inputs = [Tensor(x.astype(np.float32)) for x in [X, *more]]
-    assert np.array_equal(head(*inputs, rng=frozen()).data, head(*inputs).data)
-    assert not [name for name in head.state_dict() if "bias" in name]
+    other = kind(*sizes, rng=frozen(), **options, **DOUBLE)
+    assert len(names(head)) == 0 and len(names(other)) == biases
     assert {p.dtype for p in head.parameters()} == {np.dtype(np.float32)}
+    assert {p.dtype for p in other.parameters()} == {np.dtype(np.float64)}
+    assert not any(np.allclose(a, other.state_dict()[name])
+                   for name, a in head.state_dict().items())
+    if hasattr(head, "dropout"):
+        inputs = [Tensor(X.astype(np.float32))] * (2 if kind is CrossAttention else 1)
+        dropping = {} if kind is IterativeAttention else dict(rng=frozen())
+        assert np.array_equal(head(*inputs, **dropping).data, head(*inputs).data)
 
 
 def test_one_key_at_a_time_survives_scores_whose_exponential_overflows():
