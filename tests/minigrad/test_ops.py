@@ -1,5 +1,6 @@
 """Every op in the registry, by the same checks; a new op needs only a line in CALLS."""
 import ast
+import inspect
 import json
 import math
 import operator
@@ -198,6 +199,7 @@ CALLS = """
     layer_norm [7] [7] [7] eps=0.1
     rms_norm [2,3,5] [5]
     rms_norm [4,5]
+    rms_norm [4,5] [5] eps=0.1
     dropout [4,5] 0.3 rng=rng
     dropout [4,5] 0.3
     dropout [3] 1.0 rng=rng
@@ -224,6 +226,7 @@ CALLS = """
     rotary [70,2] 1 2 base=10.0
     rotary [2,5,12] 3 4 first=7
     rotary [2,0,4] 2 2
+    rotary [2,5,12] 3 4 base=10.0
     qk_norm [2,5,12] 4 3
     qk_norm [2,3,5,11] 2 4 base=1e4
     qk_norm [70,2] 1 2 base=10.0 eps=0.1
@@ -320,6 +323,30 @@ def leaves(args, prepare=np.array):
 def test_every_op_has_an_example():
     missing = mg.OPS.keys() - {p.values[0] for p in EXAMPLES}
     assert not missing, f"add example inputs for {missing} to EXAMPLES"
+
+
+def values(name, arguments):
+    """The arrays that an op returns, or its error."""
+    made = inspect.signature(mg.OPS[name]).bind_partial()
+    made.arguments |= {key: a() if a is frozen else a for key, a in arguments.items()}
+    try:
+        out = mg.OPS[name](*made.args, **made.kwargs)
+    except Exception as error:
+        return [error]
+    return [part.data for part in (out if isinstance(out, list) else [out])]
+
+
+def test_every_setting_of_an_op_changes_its_value_in_an_example():
+    parameters = {name: inspect.signature(op).parameters for name, op in mg.OPS.items()}
+    unheard = {(name, key) for name, of_op in parameters.items() for key, p in of_op.items()
+               if p.default is not p.empty}
+    for name, args, settings in EACH:
+        given = inspect.signature(mg.OPS[name]).bind(*args, **settings).arguments
+        for key in given.keys() & {key for op, key in unheard if op == name}:
+            less = values(name, {other: a for other, a in given.items() if other != key})
+            if not all(map(np.array_equal, values(name, given), less)):
+                unheard.discard((name, key))
+    assert not unheard, f"add examples to EXAMPLES in which {unheard} count"
 
 
 def test_every_op_of_the_registry_is_in_the_namespace():
