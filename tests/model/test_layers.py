@@ -7,8 +7,8 @@ import pytest
 from minigrad import Tensor, formulas
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.attention import AttentionOptions
-from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding,
-                          RMSNorm, sinusoids)
+from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
+                          sinusoids)
 from tests.checking import random_weights
 from tests.kit import refusal
 
@@ -59,6 +59,15 @@ def test_NGramEmbedding_leaves_out_whole_ngrams_and_scales_the_others():
     assert (found.sum(-1) == 1).all()
     assert np.allclose(found.mean(axis=(0, 1)), [1 / 16, 3 / 16, 3 / 16, 9 / 16], atol=0.04)
     assert close(layer(ids), pairs + triples)
+
+
+@pytest.mark.parametrize("kind, settings", [
+    (Linear, (3, 4, True, fresh(), STD)), (Embedding, (5, 4, fresh())), (LayerNorm, (4, True)),
+    (NGramEmbedding, (3, 7, 4, fresh())), (RMSNorm, (4,)), (MLP, (4, True, fresh(), STD))])
+def test_every_layer_is_of_float32_or_of_the_type_that_is_given(kind, settings):
+    assert {p.dtype for p in kind(*settings).parameters()} == {np.dtype(np.float32)}
+    assert {p.dtype for p in kind(*settings, dtype=np.float64).parameters()} == {
+        np.dtype(np.float64)}
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.1])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from model import report
+from model.checkpoint import Checkpoint
 from model.folder import Folder
 from model.report import standing
 from model.run import State, Step
@@ -166,6 +167,26 @@ def test_of_training_says_how_many_steps_or_minutes_end_a_run(settings, says):
     assert report.of_training(run).startswith(says)
     run.first = 1234
     assert report.of_training(run).endswith("; resumed after step 1,234")
+
+
+@pytest.mark.parametrize("loss, steps, warns", [
+    (2.5, 40, True), (2.6, 40, True), (2.4, 40, False), (2.6, 10, False)])
+def test_report_warns_of_a_text_from_which_nothing_was_learnt(monkeypatch, tmp_path, capsys, loss,
+                                                              steps, warns):
+    run = small_run(batch_size=6, block_size=10, folder=Folder(tmp_path))
+    best = Checkpoint(run.model, run.text.tokenizer, {"state": {"iteration": 7}}, {})
+    monkeypatch.setattr(report, "load_checkpoint", lambda path: best)
+    monkeypatch.setattr(report, "evaluate", lambda *args: loss)
+    monkeypatch.setattr(report, "generate", lambda *args, **settings: "to be")
+    run.state.iteration = steps
+    for skipped, said in ((0, None), (1, f"of {steps} steps 1 was skipped"),
+                          (2, f"of {steps} steps 2 were skipped")):
+        run.state.skipped = skipped
+        report.report(run, {"unigram": 2.5, "bigram": 1.5})
+        out = capsys.readouterr().out
+        assert "a character, best model (step 7):\n" in out and "a sample:\n\nto be\n" in out
+        assert ("warning     260 characters are too few to learn from" in out) == warns
+        assert said in out if said else " skipped" not in out
 
 
 def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):

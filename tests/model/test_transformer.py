@@ -189,6 +189,10 @@ def test_Transformer_gives_a_row_or_a_beginning_the_logits_of_the_whole(dtype, t
     changed(dropout=0.0, ngrams=3, ngram_rows=11, ngram_dropout=0.4)], ids=["dropout", "n-grams"])
 def test_Transformer_is_decided_by_the_seed_and_without_a_generator_a_pure_function(config):
     model = enlarged(Transformer(config))
+    one, again, zero = (Transformer(config, seed).state_dict() for seed in (1, 1, 0))
+    for name, a in one.items():
+        assert np.array_equal(again[name], a)
+        assert np.ptp(a) == 0 or not np.allclose(zero[name], a)
     ids = IDS.copy()
     state = model.state_dict()
     plain = model(IDS).data

@@ -110,6 +110,7 @@ def test_operations_are_those_that_run_and_three_times_as_many_to_train(settings
 
 @pytest.mark.parametrize("optimizer, tied, parts", [
     ("adamw", True, {}), ("muon", True, {}),
+    ("muon", True, dict(attention_bias=True, mlp_bias=True)),
     ("muon", False, dict(activation="swiglu", n_inner=33, attention_bias=False))])
 def test_bytes_are_those_of_the_arrays(optimizer, tied, parts):
     config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40,
