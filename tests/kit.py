@@ -3,6 +3,7 @@ import contextlib
 import csv
 import dataclasses
 import hashlib
+import io
 import os
 import pathlib
 import subprocess
@@ -277,6 +278,13 @@ def same_arrays(a, b):
     """Whether two checkpoints hold the same arrays; their records of the run may differ."""
     a, b = ({**arrays(path), "training": None} for path in (a, b))
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+class Terminal(io.StringIO):
+    """What a terminal is told."""
+
+    def isatty(self):
+        return True
 
 
 def refused(capsys, *words, main=train.main):

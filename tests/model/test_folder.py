@@ -6,6 +6,9 @@ import pytest
 
 from model.folder import Folder, Log, problems_of_folder, read_log, settings_of
 from model.replay import __main__ as replay
+from model.command import Parser
+from model.folder import Folder, Log, prepare, problems_of_folder, read_log, settings_of
+from model.processes import Ranks
 from model.settings import Settings
 from tests.kit import at_home, open_elsewhere, refusal, refused, written
 
@@ -214,3 +217,18 @@ def test_begin_says_what_earlier_runs_take_once_that_is_much(tmp_path, capsys, m
         said = capsys.readouterr().out
         assert ("take" in said) == (number == 3)
     assert "its 3 earlier runs take 3.000 kB; delete those of the folders earlier.1" in said
+
+
+@pytest.mark.parametrize("flag, of_a_rank, taken", [
+    (0, 0, []), (1, 0, [1]), (0, 3, [3]), (1, 3, [1])])
+def test_prepare_takes_the_threads_of_the_flag_or_else_a_ranks_share(monkeypatch, tmp_path, flag,
+                                                                     of_a_rank, taken):
+    class Some(Ranks):
+        threads = of_a_rank
+    found = []
+    monkeypatch.setattr("model.folder.compiled.set_threads", found.append)
+    text = written(tmp_path / "t.txt", "to be or not\n" * 99)
+    parser = Parser("train.py", "", Settings)
+    given, mistakes = parser.read(["--data", str(text), "--threads", str(flag)])
+    prepare(given, mistakes, parser, Folder(tmp_path), Some())
+    assert found == taken

@@ -895,6 +895,12 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
     assert not (out_dir / "nan.npz").exists()
 
 
+@pytest.mark.parametrize("eval_iters, count", [(1, 3), (2, 6), (0, 33)])
+def test_windows_are_those_of_as_many_batches_as_eval_iters_says_and_for_0_all(eval_iters, count):
+    of = small_run("to be or not\n" * 200, block_size=8, batch_size=3, eval_iters=eval_iters)
+    assert [len(part) for part in of.windows] == [count, count]
+
+
 def test_numbers_beyond_all_bounds_are_told_without_warnings_of_numpy(small_text, tmp_path):
     flags = "--learning_rate 1e300 --warmup_iters 0 --eval_interval 1"
     assert "validation loss after step 1 is nan" in refusal(SystemExit, run, small_text, tmp_path,

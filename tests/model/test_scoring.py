@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 import data
 import minigrad as mg
@@ -202,6 +203,16 @@ def test_the_work_of_the_proof_is_bounded_at_every_block_size(block_size):
     assert sum(B * n * n for B, n in shown) <= 2 * TOKENS * (LONG + SHORT)      # queries x keys
     assert max(n for _, n in shown) == min(block_size, LONG)
     assert all(B == n - 1 for B, n in shown if n <= SHORT)      # each position has its row
+
+
+@pytest.mark.parametrize("patience, shown", [(1, False), (0, True)])
+def test_the_proof_shows_a_bar_if_it_takes_long_and_takes_it_away(monkeypatch, patience, shown):
+    told = kit.Terminal()
+    monkeypatch.setattr("model.scoring.tqdm", lambda *args, delay, **settings: tqdm(
+        *args, delay=delay * patience, file=told, **settings))
+    prove_causality(lambda ids: Tensor(np.zeros((*ids.shape, V))), V, T)
+    assert ("proving" in told.getvalue()) == shown
+    assert not told.getvalue().rpartition("\r")[2].strip() and "\n" not in told.getvalue()
 
 
 def leak(change):

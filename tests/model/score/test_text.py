@@ -1,10 +1,12 @@
 """The loss of a text: each character's, from the window that sampling would predict it from; and
 what is said of it."""
+import functools
 import math
 import re
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 import data
 from model import (CharTokenizer, Transformer, TransformerConfig, load_checkpoint, sample,
@@ -12,7 +14,7 @@ from model import (CharTokenizer, Transformer, TransformerConfig, load_checkpoin
 from model.convert.tokens import TokenTokenizer
 from model.generation import Reader
 from model.score.text import text_losses, training_text
-from tests.kit import memory, opinionated, refusal, written
+from tests.kit import Terminal, memory, opinionated, refusal, written
 from tests.token_files import of_words
 
 
@@ -40,6 +42,16 @@ def test_losses_are_those_that_sampling_would_have_one_by_one(block, slide, monk
     for few in ("AT_ONCE", "LOGITS"):       # windows that go through at once
         monkeypatch.setattr(f"model.score.windows.{few}", 1)
         assert np.allclose(text_losses(model, ids, slide), losses, atol=1e-6)
+
+
+@pytest.mark.parametrize("bar", [False, True])
+def test_text_losses_shows_a_bar_if_asked_for_and_takes_it_away_again(monkeypatch, bar):
+    told = Terminal()
+    monkeypatch.setattr("model.score.text.tqdm", functools.partial(tqdm, file=told))
+    model = Transformer(TransformerConfig(13, 8, n_layer=1, n_head=2, n_embd=8))
+    text_losses(model, np.arange(13), bar=bar)
+    assert ("scoring" in told.getvalue()) == bar
+    assert not told.getvalue().rpartition("\r")[2].strip() and "\n" not in told.getvalue()
 
 
 def test_many_tokens_take_no_more_memory_than_few(monkeypatch):
