@@ -15,11 +15,11 @@ import tokenize
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
-# What one reads to understand the whole: the nine files, and what begins and carries a run.
-READING_PATH = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
-                "minigrad/ops.py", "model/layers.py", "model/attention.py",
-                "model/transformer.py", "minigrad/optim.py", "train.py",
-                "model/run.py", "model/folder.py")
+# The main part of the book, and all that one reads to understand a run: what begins and carries it.
+MAIN_PART = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
+             "minigrad/ops.py", "model/layers.py", "model/attention.py",
+             "model/transformer.py", "minigrad/optim.py", "train.py")
+READING_PATH = (*MAIN_PART, "model/run.py", "model/folder.py")
 FOLDERS = ("minigrad", "model", "data")
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}

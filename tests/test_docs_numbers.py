@@ -20,7 +20,7 @@ from tests.benchmarks.tiles import PROCESSORS
 from tests.kit import ROOT
 from tests.minigrad.test_gradcheck import WRONG
 from tests.model import test_markov as markov
-from tests.test_house import READING_PATH, size
+from tests.sizes import MAIN_PART, sizes_here, total
 
 DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen".split()
@@ -40,7 +40,7 @@ def lines(*names):
 
 
 def lines_of_code():
-    return size([ROOT / name for name in READING_PATH])[1]
+    return total(sizes_here(), MAIN_PART).lines
 
 
 def rounded(number, digits):
@@ -90,9 +90,9 @@ def exponent(document):
 STATED = [
     (README, r"the whole system in (\d+) lines", lambda: str(lines("docs/one.py"))),
     (README, r"(\w+) files with about ([\d,]+) lines of code",
-     lambda: (WORDS[len(READING_PATH)], rounded(lines_of_code(), 2))),
+     lambda: (WORDS[len(MAIN_PART)], rounded(lines_of_code(), 2))),
     (MAP, r"is (\w+) files: .* about ([\d,]+) lines of code, and ([\d,]+) with", lambda: (
-        WORDS[len(READING_PATH)], rounded(lines_of_code(), 2), rounded(lines(*READING_PATH), 2))),
+        WORDS[len(MAIN_PART)], rounded(lines_of_code(), 2), rounded(lines(*MAIN_PART), 2))),
     (README, r"attention in (\w+) short stations", lambda: WORDS[len(STATIONS)]),
     ("model/walk/__main__.py", r"attention, in (\w+) stations", lambda: WORDS[len(STATIONS)]),
     (README, r"explains (\w+) words", lambda: WORDS[len(stated(MAP, r" - \*\*\w"))]),

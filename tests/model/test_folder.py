@@ -4,11 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.folder import Folder, Log, problems_of_folder, read_log, settings_of
-from model.replay import __main__ as replay
 from model.command import Parser
 from model.folder import Folder, Log, prepare, problems_of_folder, read_log, settings_of
 from model.processes import Ranks
+from model.replay import __main__ as replay
 from model.settings import Settings
 from tests.kit import at_home, open_elsewhere, refusal, refused, written
 
