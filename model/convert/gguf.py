@@ -9,6 +9,7 @@ Source: gguf_config_mapping.py, gguf_tokenizer_mapping.py and modeling_gguf_pyto
 transformers 5.23; llama-vocab.cpp of llama.cpp for how a text is split before it is encoded.
 """
 import json
+import math
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -19,6 +20,7 @@ from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.packed import BLOCKS, NUMBERS
 from minigrad.words import shown
+from model.command import command_line
 from model.convert import families
 from model.convert.model_file import (FormatError, ModelFile, Stored, explain, read_numbers,
                                       require, text_of)
@@ -53,6 +55,8 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
 SPLITS = {"gpt-2": BYTES, "smollm": {"type": "Sequence", "pretokenizers": [
     {"type": "Digits", "individual_digits": True}, BYTES]}}
 CONTROL, USER_DEFINED = 3, 4        # gguf.TokenType
+ARRAY = 9                           # gguf.GGUFValueType
+MOST_AXES = 4                       # of a tensor of llama.cpp
 TABLE = "token_embd.weight"
 TOKENS = "tokenizer.ggml."          # how keys of the tokenizer begin
 HF_JSON = "tokenizer.huggingface.json"
@@ -73,6 +77,9 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     with explained():
         file = _opened(library, path)
         metadata = {key: _value(library, field) for key, field in file.fields.items()}
+        if (parts := metadata.get("split.count", 1)) not in (0, 1):
+            raise FormatError(f"it is a part of a model that is split into {shown(parts)} files; "
+                              "join them with llama-gguf-split --merge of llama.cpp")
         tensors = {}
         for each in file.tensors:
             shape = tuple(each.shape[::-1].tolist())
@@ -83,7 +90,7 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
         config, weights = families.as_noted(json.loads(metadata.get(NOTE, "null")), config, weights,
                                             family, FAMILIES)
         # What `to_gguf` writes again.
-        keys = {key: (None if key in LISTS else value, [*map(int, file.fields[key].types[:2])])
+        keys = {key: (None if key in LISTS and value else value, _types(key, file.fields[key]))
                 for key, value in metadata.items() if not key.startswith("GGUF.")}
         kinds = {each.name: int(each.tensor_type) for each in file.tensors}
         tokens = _tokenizer(metadata, {"keys": keys, "tensors": kinds}, tokenizer,
@@ -112,7 +119,13 @@ def _tokenizer(metadata, brought, file, vocab_size):
 
 
 def _opened(library, path):
-    """Return the library's reader of a file.  Refuse what is not in the file."""
+    """Return the library's reader of a file.  Refuse what is not in the file, and tensors that do
+    not follow one another: each begins at the first place after the one before it that the file's
+    alignment allows, as llama.cpp reads and writes them."""
+    size = os.path.getsize(path)
+    if not size:        # which cannot be mapped into memory
+        raise FormatError("it is empty; fetch it again")
+
     class Reader(library.GGUFReader):
         def _get(self, offset, dtype, count=1, override_order=None):
             # NumPy refuses a count beyond the end; the library would take what is there.
@@ -121,19 +134,59 @@ def _opened(library, path):
                                   "are read; convert it with the library's gguf-convert-endian")
             try:
                 return np.frombuffer(self.data, dtype, int(count), int(offset))
-            except ValueError:
+            except (ValueError, OverflowError):
                 *_, last = ["GGUF.version", *getattr(self, "fields", {})]
                 raise FormatError("it ends before what it says it holds, after the key "
                                   f"{shown(last)}; it was cut or is damaged, so fetch it again"
                                   ) from None
 
-    size = os.path.getsize(path)
-    if not size:        # which cannot be mapped into memory
-        raise FormatError("it is empty; fetch it again")
-    file = Reader(path)
-    if sum(each.n_bytes for each in file.tensors) > size:
-        raise FormatError("its tensors share their bytes, so it is damaged; fetch it again")
-    return file
+        def _get_field_parts(self, offset, kind):
+            if kind not in VALUES:
+                *_, last = self.fields
+                raise FormatError(f"after the key {shown(last)} it has a value of the kind {kind}, "
+                                  "which GGUF does not have; it is damaged, so fetch it again")
+            return super()._get_field_parts(offset, kind)
+
+        def _build_tensors(self, start, fields):
+            places = [_place(library, *field.parts[1:]) for field in fields]
+            expected = 0
+            for offset, size_of, name in sorted(places):
+                if offset != expected:
+                    raise FormatError(f"its tensor {shown(name)} begins at byte {offset:,} of the "
+                                      f"tensors, and not at {expected:,}, where the one before it "
+                                      "ends; it is damaged, so fetch it again")
+                end = start + offset + size_of
+                if end > size:
+                    raise FormatError(f"its tensor {shown(name)} ends {end - size:,} bytes after "
+                                      "the file; it was cut or is damaged, so fetch it again")
+                expected = library.GGUFWriter.ggml_pad(offset + size_of, int(self.alignment))
+            if self.data[start + expected:].any():      # zeros may fill the end
+                raise FormatError("it goes on after the end of its last tensor; it is damaged, so "
+                                  "fetch it again")
+            super()._build_tensors(start, fields)
+
+    VALUES = frozenset(map(int, library.GGUFValueType))
+    return Reader(path)
+
+
+def _place(library, name, axes, shape, kind, offset):
+    """Return where a tensor begins, its bytes and its name, of the parts of its description."""
+    name = str(bytes(name), "utf-8")
+    kind, = map(int, kind)
+    if len(shape) > MOST_AXES:
+        raise FormatError(f"its tensor {shown(name)} has {len(shape)} axes, and {MOST_AXES} are "
+                          "the most; it is damaged, so fetch it again")
+    if kind not in [*map(int, library.GGMLQuantizationType)]:
+        raise FormatError(f"its tensor {shown(name)} is of the kind {kind}, which the library gguf "
+                          "here does not know; if it is a newer kind, update the library with "
+                          f"{command_line('pip', 'install', '-U', 'gguf')}, else fetch the file "
+                          "again")
+    kind = library.GGMLQuantizationType(kind)
+    numbers, size = library.GGML_QUANT_SIZES[kind]
+    if left := sum(shape[:1]) % numbers:
+        raise FormatError(f"its tensor {shown(name)} has {left} numbers in a row beyond whole "
+                          f"blocks of {kind.name}; it is damaged, so fetch it again")
+    return int(offset[0]), math.prod(shape.tolist()) // numbers * size, name
 
 
 def _value(library, field):
@@ -141,6 +194,17 @@ def _value(library, field):
     value = field.contents()
     is_float = field.types == [library.GGUFValueType.FLOAT32]
     return float(str(np.float32(value))) if is_float else value
+
+
+def _types(key, field):
+    """Return the number of a field's type and, of an array, of its elements' type."""
+    types = [*map(int, field.types[:2])]
+    if types == [ARRAY]:        # it is empty; the field's own type is the third part
+        types.append(int(field.parts[3][0]))
+    if types == [ARRAY, ARRAY]:
+        raise FormatError(f"its {shown(key)} is an array of arrays, which llama.cpp does not read "
+                          "either; take a file without it")
+    return types
 
 
 def _array(library, path, kind, shape, start, size):

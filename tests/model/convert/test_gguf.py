@@ -239,22 +239,28 @@ REFUSED = {
     "no tokens": ({"token_embd.weight": None}, r"lacks the tensor token_embd\.weight"),
     "a tensor too many": ({"blk.2.x.weight": np.ones(4)}, r"has blk\.2\.x\.weight, for which"),
     "a tensor of another shape": ({"blk.0.attn_k.weight": np.ones((8, 32))}, r"shape \[8, 32\]"),
-    "an unknown kind": ({"output_norm.weight": (99, (32,), bytes(128))}, "99.* is not a valid"),
+    "an unknown kind": ({"output_norm.weight": (99, (32,), bytes(128))}, "pip install -U gguf"),
     "a kind of whole numbers": ({"output_norm.weight": (26, (32,), bytes(128))}, "I32"),
-    "parts of blocks": ({"output_norm.weight": (Q8_0, (32, 31), bytes(9999))}, "of Q8_0 block"),
+    "parts of blocks": ({"output_norm.weight": (Q8_0, (32, 31), bytes(9999))},
+                        "has 31 numbers in a row beyond whole blocks of Q8_0"),
     "no numbers": ({"output_norm.weight": (F32, (0, 4), b"")}, r"shape \[0, 4\]"),
-    "99 axes": ({"output_norm.weight": (F32, (1,) * 99, bytes(4))}, "found 99"),
-    "numbers beyond the end": ({"output_norm.weight": (F32, (2 ** 62, 2 ** 62), b"")}, "reshape"),
-    "an offset beyond the end": ({"output_norm.weight": (F32, (32,), b"", 2 ** 63)}, "too large"),
+    "99 axes": ({"output_norm.weight": (F32, (1,) * 99, bytes(4))}, "has 99 axes, and 4 are"),
+    "numbers beyond the end": ({"output_norm.weight": (F32, (2 ** 62, 2 ** 62), b"")},
+                               "begins at byte [0-9,]+ of the tensors, and not at"),
+    "an offset beyond the end": ({"output_norm.weight": (F32, (32,), b"", 2 ** 63)},
+                                 "begins at byte 9,223,372,036,854,775,808"),
     "numbers that are shared": ({f"blk.{i}.ffn_{part}.weight": (F32, shape, b"", 0) for i in (0, 1)
                                  for part, shape in dict(up=(64, 32), gate=(64, 32),
                                                          down=(32, 64)).items()}
-                                | {"output.weight": (F32, (V, 32), b"", 0)}, "share their bytes"),
+                                | {"output.weight": (F32, (V, 32), b"", 0)}, "begins at byte 0 of"),
     "an array of 2^60 numbers": ({"x": struct.pack("<IIQ", 9, 0, 2 ** 60)}, "it ends before"),
-    "an array of arrays": ({"x": struct.pack("<IIQ", 9, 9, 2 ** 60)}, "is not a valid"),
+    "2^60 arrays": ({"x": struct.pack("<IIQ", 9, 9, 2 ** 60)}, "of the kind [0-9]+, which GGUF"),
+    "an array of arrays": ({"x": struct.pack("<IIQIQIIQ", 9, 9, 2, 5, 1, 7, 5, 0)},
+                           "its x is an array of arrays, which llama.cpp"),
+    "a part of a model": ({"split.count": 2}, "is split into 2 files; join .*llama-gguf-split"),
     "a text of 2^60 bytes": ({"x": struct.pack("<IQ", 8, 2 ** 60)}, "it ends before"),
     "a text that is none": ({"x": struct.pack("<IQ", 8, 1) + b"\xff"}, "utf-8"),
-    "a value of an unknown kind": ({"x": struct.pack("<I", 13)}, "13.* is not a valid"),
+    "a value of an unknown kind": ({"x": struct.pack("<I", 13)}, "of the kind 13, which GGUF"),
     "an alignment of 0": ({"general.alignment": 0}, "Invalid alignment"),
     "another split": ({"tokenizer.ggml.pre": "llama-bpe"}, "pre = llama-bpe, .*--tokenizer"),
     "no split": ({"tokenizer.ggml.pre": None}, "pre = None, .*--tokenizer"),
@@ -294,12 +300,75 @@ def test_another_version_a_count_that_lies_and_what_is_there_twice_are_refused(o
 
 @pytest.mark.parametrize("size, after", [
     (0, "it is empty"), (4, "the key GGUF.version"),
-    (500, "the key llama.attention.layer_norm_rms_eps"), (-100, "the key tokenizer.ggml.eos_")])
-def test_a_file_that_is_cut_is_refused_with_the_key_before_the_cut(size, after, tmp_path):
+    (500, "the key llama.attention.layer_norm_rms_eps"), (3000, "the key tokenizer.ggml.pre"),
+    (-100, "its tensor output.weight ends 100 bytes after the file")])
+def test_a_file_that_is_cut_is_refused_with_the_key_or_tensor_at_the_cut(size, after, tmp_path):
     path = written(tmp_path / "model.gguf", *llama())
     path.write_bytes(path.read_bytes()[:size])
     said = refusal(FormatError, read, path)
     assert after in said and said.endswith("fetch it again")
+
+
+def told_otherwise(path, name, place=None, kind=F32):
+    """Write other words about a tensor of float32 into a file."""
+    whole = bytearray(path.read_bytes())
+    axes = whole.index(packed_text(name)) + len(packed_text(name))
+    start = axes + 4 + 8 * whole[axes]
+    before, = struct.unpack_from("<Q", whole, start + 4)
+    struct.pack_into("<IQ", whole, start, kind, before if place is None else place)
+    path.write_bytes(whole)
+    return before
+
+
+@pytest.mark.parametrize("made, name, changes, why", [
+    (gpt2, "token_embd.weight", {"place": 1000}, "begins at byte 1,000 of the tensors, and not at"),
+    (gpt2, "blk.0.attn_norm.weight", {"place": 1}, "begins at byte 1 of the"),
+    (gpt2, "blk.0.attn_output.weight", {"place": 0}, "begins at byte 0 of the"),
+    (gpt2, "blk.0.ffn_down.bias", {"place": 0}, "begins at byte 0 of the"),
+    (gpt2, "blk.0.ffn_norm.bias", {"place": 1}, "begins at byte 1 of the"),
+    (gpt2, "blk.0.ffn_up.bias", {"kind": F16}, r"not at [\d,]+, where the one before it ends"),
+    (gpt2, "output_norm.bias", {"kind": F16}, "goes on after the end of its last tensor"),
+    (gpt2, "output_norm.bias", {"place": 10 ** 6}, "begins at byte 1,000,000 of the"),
+    (llama, "output_norm.weight", {"kind": 24}, r"not at [\d,]+, where the one before it ends"),
+    (llama, "output.weight", {"kind": F16}, "goes on after the end of its last tensor"),
+    (llama, "output.weight", {"kind": 28}, r"ends [\d,]+ bytes after the file")])
+def test_tensors_that_overlap_or_leave_a_gap_are_refused(made, name, changes, why, tmp_path):
+    path = written(tmp_path / "model.gguf", *made())
+    told_otherwise(path, name, **changes)
+    assert re.search(why, refusal(FormatError, lambda: dict(read(path).weights)))
+
+
+def test_tensors_that_change_places_are_refused_and_listed_in_another_order_read(tmp_path):
+    path = written(tmp_path / "model.gguf", *llama())
+    place = told_otherwise(path, "blk.0.attn_norm.weight")
+    other = told_otherwise(path, "blk.0.ffn_up.weight", place)
+    told_otherwise(path, "blk.0.attn_norm.weight", other)
+    assert "where the one before it ends" in refusal(FormatError, read, path)
+    # In the file, the first tensor is the last one.
+    metadata, tensors = llama()
+    whole = written(path, metadata, tensors).read_bytes()
+    first, *others = tensors
+    turned = written(path, metadata, {name: tensors[name] for name in [*others, first]})
+    table = bytearray(turned.read_bytes())
+    entry = packed_text(first) + struct.pack("<IQQI", 2, 32, V, F32)
+    start = table.index(entry)
+    moved = table[start:start + len(entry) + 8]
+    del table[start:start + len(moved)]
+    at = whole.index(packed_text(first))
+    assert at == table.index(packed_text(others[0]))
+    table[at:at] = moved
+    path.write_bytes(table)
+    for name, array in weights_of(LLAMA).items():
+        assert np.array_equal(read(path).weights[name], array), name
+
+
+@pytest.mark.parametrize("alignment", [8, 64, 4096])
+def test_alignments_are_read_and_zeros_may_fill_the_end(alignment, tmp_path):
+    parts = llama(**{"general.alignment": alignment})
+    path = written(tmp_path / "model.gguf", *parts, alignment=alignment)
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    for name, array in weights_of(LLAMA).items():
+        assert np.array_equal(read(path).weights[name], array), name
 
 
 def transformers_model(path, kind, config, **more):
