@@ -51,6 +51,7 @@ GPT2 = families.GPT2._replace(
     defaults={}, activations={"gelu_tanh": ""}, conv1d=False,
     names=NAMES | {"attention.qkv": "blk.{}.attn_qkv"})
 FAMILIES = {"llama": LLAMA, "gpt2": GPT2}
+BIASES = {"attention_bias": "attn_q", "mlp_bias": "ffn_up"}     # options -> what has them in Llamas
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SPLITS = {"gpt-2": BYTES, "smollm": {"type": "Sequence", "pretokenizers": [
     {"type": "Digits", "individual_digits": True}, BYTES]}}
@@ -235,8 +236,9 @@ def configuration(metadata: Mapping[str, object], tensors: Mapping[str, Stored]
               if key.startswith(prefix)}
     known = {"vocab_size": tensors[TABLE].shape[0], "tied": "output.weight" not in tensors,
              "activation": next(iter(family.activations))}
-    if "blk.0.attn_q.bias" in tensors:
-        known["attention_bias"] = True
+    if family is LLAMA:     # which has them or not; those of GPT-2 are in every file
+        known |= {option: True for option, module in BIASES.items()
+                  if f"blk.0.{module}.bias" in tensors}
     return families.configuration(f"its {architecture}", stated, family, **known), family
 
 

@@ -171,11 +171,21 @@ def test_weights_of_lower_precision_are_those_of_the_library(tmp_path):
                            "of Q4_0, Q4_1, Q8_0, F16, BF16, and all else becomes float32"]
 
 
+def test_biases_of_mlps_are_seen_from_the_tensors(tmp_path):
+    biases = {f"blk.{layer}.ffn_{part}.bias": np.full(n, layer + n, np.float32)
+              for layer in (0, 1) for part, n in dict(gate=64, up=64, down=32).items()}
+    found = read(written(tmp_path / "model.gguf", *llama(**biases)))
+    assert found.config.mlp_bias and not found.config.resolved().attention_bias
+    assert found.weights["blocks.1.mlp.gate.bias"].tolist() == [65] * 64
+    assert found.weights["blocks.0.mlp.down.bias"].tolist() == [32] * 32
+
+
 def test_a_tied_output_and_biases_of_attention_are_seen_from_the_tensors(tmp_path):
     biases = {f"blk.{layer}.attn_{part}.bias": np.full(n, layer + n, np.float32)
               for layer in (0, 1) for part, n in dict(q=32, k=16, v=16, output=32).items()}
     found = read(written(tmp_path / "model.gguf", *llama(**{"output.weight": None}, **biases)))
     assert found.config.tied and found.config.attention_bias
+    assert not found.config.resolved().mlp_bias
     assert "lm_head.weight" not in found.weights
     assert found.weights["blocks.1.attention.qkv.bias"].tolist() == [33] * 32 + [17] * 32
 

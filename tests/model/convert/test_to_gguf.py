@@ -31,6 +31,9 @@ LLAMA = TransformerConfig(**SIZES, n_kv_head=2, position="rotary", norm="rms", a
 UNTIED = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
                            tied=False, mlp_bias=False, n_inner=64)
 GPT2 = TransformerConfig(**SIZES, activation="gelu_tanh")
+BIASED = dataclasses.replace(LLAMA, bias=True, n_inner=64)
+OF_MLP = dataclasses.replace(LLAMA, mlp_bias=True, norm="rms_gain")
+OF_ATTENTION = dataclasses.replace(BIASED, mlp_bias=False)
 WIDER = dataclasses.replace(UNTIED, n_embd=48)      # no whole number of blocks of 32
 EVERYTHING = {"general.name": "small",
               "tokenizer.chat_template": "{% for m in messages %}é{% endfor %}",
@@ -91,7 +94,7 @@ def in_json(*path):
     return json.loads(Path(*path).read_text("utf-8"))
 
 
-@pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2, WIDER])
+@pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2, WIDER, BIASED, OF_MLP, OF_ATTENTION])
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
 def test_write_stores_a_model_of_characters_that_comes_back(config, kind, capsys):
     model = saved("ckpt.npz", config)
@@ -286,7 +289,7 @@ def completed(path, starts):
 
 
 @pytest.mark.needs("gguf", "judge")
-@pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2])
+@pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2, BIASED, OF_MLP, OF_ATTENTION])
 @pytest.mark.parametrize("kind, most, mean", [
     ("f32", 1e-3, 1e-3), ("f16", 5e-3, 1e-3), ("q8_0", 0.1, 0.02)])
 def test_llama_cpp_writes_the_text_that_the_engine_writes(config, kind, most, mean):
