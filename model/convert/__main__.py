@@ -25,10 +25,8 @@ import pathlib
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
-
-import numpy as np
 
 from data.files import remove_left, rename
 from minigrad.words import number_of, scaled, shown
@@ -36,7 +34,8 @@ from model.checkpoint import BEST, CheckpointError
 from model.command import (Interrupts, Parser, announced_if_slow, answering, command_line, flag,
                            quoted, started_as)
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors, to_gguf
-from model.convert.model_file import FormatError, ModelFile, shapes_of
+from model.convert.model_file import (FormatError, ModelFile, check_finite, same_bits,
+                                      shapes_of)
 from model.count.memory import check_fits
 from model.count.sizes import parameters
 from model.report import of_model
@@ -102,25 +101,27 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
                 part.mkdir()
             with announced_if_slow(f"writing {output}"):
                 how = [as_] if as_ else []
-                weights, notes = output_format.write(written, model, *how)
-            read_back(written, output_format, model._replace(weights=weights), path)
+                held = output_format.write(written, model, *how)
+            read_back(written, output_format, model, path, held.agree)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
-    print(*notes, f"written     {output}, {scaled(size, 'B')}\n"
+    within = held.rounded and f", as {held.rounded} rounds"
+    print(f"written     {output}, {scaled(size, 'B')}\n"
           f"compared    all {parameters(model.config):,} numbers, the configuration and the "
-          "vocabulary, read back: they are the same\n\nuse it:\n"
-          f"    {next_command(output, output_format, model)}", sep="\n")
+          f"vocabulary, read back: they are the same{within}\n\nuse it:\n"
+          f"    {next_command(output, output_format, model)}")
 
 
-def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path: pathlib.Path
-              ) -> None:
-    """Compare what was written with the model that it should hold, which was read from a path."""
+def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path: pathlib.Path,
+              agree: Callable = same_bits) -> None:
+    """Compare what was written with the model that it should hold, which was read from a path.  For
+    `agree` see `Held`."""
     try:
         back = format.read(written)
     except CheckpointError as error:        # its weights may be nan
         raise FormatError(f"{path} cannot become a checkpoint: {error.__cause__}") from error
     # What is open is not renamed on Windows.
     with back.file, announced_if_slow("comparing what was written with what was read"):
-        compare(model, back)
+        compare(model, back, agree)
 
 
 def recognize(source: pathlib.Path) -> tuple[pathlib.Path, ModuleType]:
@@ -213,8 +214,8 @@ def describe(model: ModelFile) -> str:
     return "\n".join(lines + [f"{'':12}{note}" for note in model.notes])
 
 
-def compare(model: ModelFile, back: ModelFile) -> None:
-    """Refuse a model that was not read back as it was."""
+def compare(model: ModelFile, back: ModelFile, agree: Callable = same_bits) -> None:
+    """Refuse a model that was not read back as it was, or whose numbers are no numbers."""
     def parts(found):
         text = getattr(found.tokenizer, "library_json", "null")
         vocabulary = json.loads(text) or found.tokenizer.vocabulary
@@ -223,9 +224,8 @@ def compare(model: ModelFile, back: ModelFile) -> None:
         raise FormatError("what was written came back with another configuration, vocabulary or "
                           "names, so nothing is kept; this is a mistake of this program")
     for name, a in model.weights.items():
-        # Bits are compared, as -0.0 and 0.0 are equal, and a nan is not.
-        bits, bits_back = (np.ascontiguousarray(x).view(np.uint32) for x in (a, back.weights[name]))
-        if not np.array_equal(bits, bits_back):
+        check_finite(name, a)
+        if not agree(name, a, back.weights[name]):
             raise FormatError(f"what was written came back with other numbers in {name}, so "
                               "nothing is kept; check the disk")
 

@@ -151,6 +151,13 @@ def settings(config: TransformerConfig, family: Family) -> dict[str, object]:
             | {key: values[option] for key, option in family.repeats.items()})
 
 
+def in_float32(values: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with each float as GGUF files have it: by the fewest digits that give the
+    same float32."""
+    return {key: float(str(np.float32(value))) if type(value) is float else value
+            for key, value in values.items()}
+
+
 def configuration(path: object, found: Mapping[str, object], family: Family, **known: object
                   ) -> TransformerConfig:
     """Return the configuration that keys describe, with options that are known without a key.
@@ -198,7 +205,7 @@ def as_noted(note: object, config: TransformerConfig, weights: Lazy, family: Fam
         parameters = shapes_of(own)
         neutral = neutral_weights(own, family)
         agrees = (family_of(own, known) is family and {*parameters, *neutral} == {*weights}
-                  and settings(like, family) == settings(config, family))
+                  and in_float32(settings(like, family)) == in_float32(settings(config, family)))
     except (TypeError, ValueError):
         return config, weights
     if agrees and all((weights[name] == a).all() for name, a in neutral.items()):

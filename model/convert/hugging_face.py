@@ -207,7 +207,7 @@ def write(path: AnyPath, model: ModelFile) -> Held:
     safetensors.write_tensors(
         folder / WEIGHTS, families.their_tensors(config, model.weights, family),
         {"format": "pt"})       # of the tensors' layout; transformers asks for it
-    return Held(model.weights)
+    return Held()
 
 
 def _json_text(value):

@@ -62,10 +62,24 @@ class ModelFile(NamedTuple):
     file: contextlib.AbstractContextManager = contextlib.nullcontext()      # closed after use
 
 
+def check_finite(name: str, a: np.ndarray) -> None:
+    """Refuse numbers of a model that no program can compute with."""
+    if not np.isfinite(a).all():
+        raise FormatError(f"{name} holds nan or inf; its training may have diverged, so take a "
+                          "checkpoint from before")
+
+
+def same_bits(name: str, a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays of float32 have the same bits: -0.0 and 0.0 have not."""
+    of_a, of_b = (np.ascontiguousarray(x).view(np.uint32) for x in (a, b))
+    return np.array_equal(of_a, of_b)
+
+
 class Held(NamedTuple):
-    """What a file holds of a model that was written into it."""
-    weights: Mapping[str, np.ndarray]           # as in `ModelFile`, rounded by the file's types
-    notes: list[str] = []                       # lines for the user
+    """How a file holds the numbers of a model that was written into it."""
+    agree: Callable[[str, np.ndarray, np.ndarray], bool] = same_bits
+    "Whether a parameter's numbers are, read back, what the file can say of them; by its name."
+    rounded: str = ""                           # the kinds that are rounded to, for the user
 
 
 @contextlib.contextmanager

@@ -117,4 +117,4 @@ def write(path: AnyPath, model: ModelFile) -> Held:
     tensors = {name: Stored(shape, partial(model.weights.__getitem__, name))
                for name, shape in shapes_of(model.config).items()}
     write_tensors(path, tensors, metadata)
-    return Held(model.weights)
+    return Held()

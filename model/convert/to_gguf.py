@@ -13,6 +13,7 @@ Source: constants.py of gguf 0.19 for keys and types; llama-vocab.cpp of llama.c
 import contextlib
 import json
 import math
+import struct
 from dataclasses import asdict
 from functools import partial
 
@@ -20,44 +21,60 @@ import numpy as np
 
 from data.files import AnyPath
 from data.tokenizer import CharTokenizer
-from minigrad.words import any_of, number_of
+from minigrad.words import any_of, shown
 from model.convert import families
-from model.convert.gguf import (CHARACTERS, CONTROL, FAMILIES, HF_JSON, NOTE, SPLITS, TOKENS,
+from model.convert.gguf import (ARRAY, CHARACTERS, CONTROL, FAMILIES, HF_JSON, NOTE, SPLITS, TOKENS,
                                 USER_DEFINED, configuration, read)
-from model.convert.model_file import FormatError, Held, Lazy, ModelFile, explain, require
+from model.convert.model_file import (FormatError, Held, ModelFile, check_finite, explain,
+                                      require)
 
 __all__ = ["KINDS", "read", "write"]
 
 KINDS = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
+USUAL = "f16"
+# The sizes of numbers up to which a kind makes 0 of all, and from which on inf.  The largest number
+# of a block of q8_0 is 127 times its scale, an f16.
+LIMITS = {"f32": (0, math.inf), "f16": (2.0 ** -25, (2 - 2.0 ** -11) * 2.0 ** 15),
+          "bf16": (2.0 ** -134, (2 - 2.0 ** -8) * 2.0 ** 127),
+          "q8_0": (127 * 2.0 ** -25, 127 * (2 - 2.0 ** -11) * 2.0 ** 15)}
+# Shares of a number, or of the largest in its block, by which it may be rounded.  (2^-20 is for
+# float32, in which a block is made.)
+SHARES = {"f16": 2.0 ** -11, "bf16": 2.0 ** -8, "q8_0": 1 / 254 + 2.0 ** -11 + 2.0 ** -20}
+BLOCK = 32                      # numbers of a block of q8_0
+ROWS = 1024                     # of a matrix, that are compared at a time
+STRING = 8                      # gguf.GGUFValueType
 NORMAL, UNUSED = 1, 5           # gguf.TokenType
 # Pairs of bytes that no text has: llama.cpp refuses a tokenizer without any merge.
 NO_MERGE = "ÿ ÿ"
 
 
 def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
-    """Write a model as a GGUF file.
+    """Write a model as a GGUF file, with all matrices of a kind.
 
-    A tensor whose numbers the kind that it had in a GGUF file still holds exactly goes out in that
-    kind; all other matrices are of the kind that is given, or else f16.
+    Without a kind, a tensor whose numbers the kind that it had in a GGUF file still holds exactly
+    goes out in that kind, and all other matrices are f16.
 
     Raises
     ------
-    FormatError : llama.cpp computes no such model, or has no such tokenizer.
+    FormatError : llama.cpp computes no such model, or has no such tokenizer; or a matrix has
+        numbers that are too large for its kind, or all too small.
     MissingLibrary : gguf is not installed.
     """
     library = require("gguf", "gguf", "GGUF files are written by it")
     family = families.family_of(model.config, FAMILIES)
     tensors = families.their_tensors(model.config, model.weights, family)
     before = getattr(model.tokenizer, "metadata", {}).get("tensors", {})
-    kinds = {name: _kind(library, name, tensors[name], kind or "f16", before.get(name))
+    kept = {name for name, of in before.items()
+            if name in tensors and not kind and _holds(library, tensors[name], of)}
+    kinds = {name: library.GGMLQuantizationType(before[name]) if name in kept
+             else _kind(library, name, tensors[name], kind or USUAL)
              for name in before | tensors if name in tensors}
     of_kinds = {}       # what is said of them, if they are not those of before
     if kinds != before:
-        of_kinds = {"general.file_type": int(library.LlamaFileType[KINDS[kind or "f16"]]),
+        of_kinds = {"general.file_type": int(library.LlamaFileType[KINDS[kind or USUAL]]),
                     "general.quantization_version": library.GGML_QUANT_VERSION}
-    writer = library.GGUFWriter(path, family.name)
+    writer = _writer(library, path, family)
     try:
-        del writer.kv_data[0]["general.architecture"]       # it has its place among the others
         for key, (value, *types) in _metadata(library, model, family, tensors, of_kinds).items():
             writer.add_key_value(key, value, *types)
             if key == "general.alignment":
@@ -70,50 +87,89 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for name, of in kinds.items():
-            numbers = library.quantize(np.ascontiguousarray(tensors[name].read()), of)
+            a = np.ascontiguousarray(tensors[name].read())
+            check_held(name, a, of.name.lower())
+            numbers = library.quantize(a, of)
             writer.write_tensor_data(np.ascontiguousarray(numbers).view(np.uint8))
     finally:
         writer.close()
-    kept = sum(before.get(name) == of for name, of in kinds.items())
-    notes = [f"kept        {kept:,} of {number_of(len(kinds), 'tensor')} in the kind that they "
-             f"had, which holds their numbers exactly; --as {kind} is for the others"]
-    return Held(_rounded(library, model, family, kinds), notes if kind and kept else [])
+    stored = families.layout(families.complete(model.config, family), family)
+    rounded = {name: of.name.lower() for name, of in kinds.items()
+               if name not in kept and of.name.lower() in SHARES}
+    return Held(partial(_agree, stored, rounded), any_of(sorted({*rounded.values()}) or [""]))
 
 
-def _kind(library, name, tensor, kind, before):
-    """Return how a tensor is stored: as before, if that holds its numbers; else blocks divide a row
-    evenly, and vectors are not rounded."""
+def _writer(library, path, family):
+    """Return the library's writer, which writes empty arrays, too, and no key of its own."""
+    class Writer(library.GGUFWriter):
+        def _pack_val(self, value, kind, add_vtype, sub_type=None):
+            if kind == ARRAY and not value:
+                return struct.pack("<IIQ", kind, STRING if sub_type is None else sub_type, 0)
+            return super()._pack_val(value, kind, add_vtype, sub_type)
+
+    writer = Writer(path, family.name)
+    del writer.kv_data[0]["general.architecture"]       # it has its place among the others
+    return writer
+
+
+def _holds(library, tensor, kind):
+    """Whether a kind holds the numbers of a tensor exactly, and the library can make its blocks."""
+    a = np.ascontiguousarray(tensor.read())
+    kind = library.GGMLQuantizationType(kind)
+    with contextlib.suppress(NotImplementedError, ValueError):
+        return (library.dequantize(library.quantize(a, kind), kind).reshape(a.shape) == a).all()
+    return False
+
+
+def _kind(library, name, tensor, kind):
+    """Return how a tensor is stored as a kind: blocks divide a row evenly, and vectors are not
+    rounded."""
     kinds = library.GGMLQuantizationType
-    if before is not None:
-        a = tensor.read()
-        # The library cannot make blocks of each kind.
-        with contextlib.suppress(NotImplementedError, ValueError):
-            if (_through(library, a, before) == a).all():
-                return kinds(before)
     if len(tensor.shape) == 1 or name.startswith("position"):
         return kinds.F32
-    if kind == "q8_0" and tensor.shape[-1] % 32:
+    if kind == "q8_0" and tensor.shape[-1] % BLOCK:
         return kinds.F16
     return kinds[kind.upper()]
 
 
-def _through(library, a, kind):
-    """Return the float32 numbers that are left of a tensor that is stored as a kind."""
-    kind = library.GGMLQuantizationType(kind)
-    numbers = library.quantize(np.ascontiguousarray(a), kind)
-    return library.dequantize(numbers, kind).reshape(a.shape)
+def check_held(name: str, a: np.ndarray, kind: str) -> None:
+    """Refuse a tensor of which a kind would make nan, inf, or nothing but zeros."""
+    check_finite(name, a)
+    size = float(max(a.max(), -a.min()))
+    vanishing, overflowing = LIMITS.get(kind, LIMITS["f32"])
+    if vanishing < size < overflowing or size == 0:
+        return
+    holds = next(other for other in ("bf16", "f32") if LIMITS[other][0] < size < LIMITS[other][1])
+    if size >= overflowing:
+        why = f"a number of the size {size:,.6g}, and {kind} holds sizes below {overflowing:,.6g}"
+    else:
+        why = f"no number larger than {size:.3g}, and {kind} would make 0 of all"
+    raise FormatError(f"{name} has {why}; give --as {holds}, which holds them")
 
 
-def _rounded(library, model, family, kinds):
-    """Return the weights that are left of a model whose tensors are stored as these kinds."""
-    stored = families.layout(families.complete(model.config, family), family)
+def _agree(stored, rounded, name, a, b):
+    """Whether a parameter's numbers were read back within what the kinds of its tensors round."""
+    for piece in stored[name]:
+        kind = rounded.get(piece.name)
+        mine, read = a[piece.rows], b[piece.rows]
+        for start in range(0, len(mine), ROWS):         # little memory is taken at a time
+            rows = slice(start, start + ROWS)
+            if not (np.abs(mine[rows] - read[rows]) <= rounding(mine[rows], kind)).all():
+                return False
+    return True
 
-    def make(name):
-        a = np.array(model.weights[name])
-        for piece in stored[name]:
-            a[piece.rows] = _through(library, a[piece.rows], kinds[piece.name])
-        return a
-    return Lazy({name: partial(make, name) for name in model.weights})
+
+def rounding(a: np.ndarray, kind: str | None) -> np.ndarray | int:
+    """Return how far the number that a kind stores may be from each in an array that `check_held`
+    lets pass.  None stands for kinds that hold the numbers exactly."""
+    if kind is None:
+        return 0
+    size = np.abs(a)
+    if kind == "q8_0":
+        blocks = size.reshape(-1, BLOCK)
+        blocks[...] = blocks.max(-1, keepdims=True)
+    vanishing, _ = LIMITS[kind]
+    return size * np.float32(SHARES[kind]) + np.float32(vanishing)
 
 
 def _metadata(library, model, family, tensors, of_kinds):
@@ -122,7 +178,11 @@ def _metadata(library, model, family, tensors, of_kinds):
     brought = getattr(model.tokenizer, "metadata", {}).get("keys", {})
     theirs = {key: value for key, (value, _) in brought.items()}
     sizes = {f"{family.name}.{key}": value
-             for key, value in families.settings(config, family).items()}
+             for key, value in families.in_float32(families.settings(config, family)).items()}
+    for key, value in sizes.items():
+        if not (0 < value < (2 ** 32 if type(value) is int else math.inf)):
+            raise FormatError(f"its {key} is {value:.6g} as a number of 32 bits, in which a GGUF "
+                              "file holds it; convert the model to a .safetensors file")
     length = f"{family.name}.context_length"
     if config.position == "rotary":     # a shorter block in fine-tuning takes no position away
         sizes[length] = max(config.block_size, theirs.get(length, 0))
@@ -141,6 +201,9 @@ def _metadata(library, model, family, tensors, of_kinds):
 
     def types_of(key, value):
         if key in brought:
+            if brought[key][1] == [ARRAY, ARRAY]:
+                raise FormatError(f"its {shown(key)} is an array of arrays, which llama.cpp does "
+                                  "not read; import a file without it")
             return map(types, brought[key][1])
         return [types.UINT32 if type(value) is int else types.get_type(value)]
     return {key: (value, *types_of(key, value)) for key, value in found.items()}

@@ -232,6 +232,19 @@ def test_weights_that_are_no_numbers_are_refused_under_the_name_of_their_model(h
 
 
 @pytest.mark.needs("convert")
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_no_numbers_are_refused_for_each_kind_of_file(here, capsys, number):
+    main(["out", "a.safetensors"])
+    tensors, metadata = safetensors.open_tensors("a.safetensors")
+    tensors |= stored({"norm.weight": np.full(4, number, np.float32)})
+    safetensors.write_tensors("bad.safetensors", tensors, metadata)
+    capsys.readouterr()
+    assert "norm.weight holds nan or inf; its training may have diverged, so take a " in refusal(
+        capsys, "bad.safetensors", "b.safetensors")
+    assert "holds nan or inf" in refusal(capsys, "bad.safetensors", "b")
+
+
+@pytest.mark.needs("convert")
 def test_a_model_is_never_in_memory_as_a_whole(here):
     config = TransformerConfig(7, block_size=5, n_layer=12, n_head=2, n_embd=128)
     save_checkpoint("large/ckpt.npz", Transformer(config), CharTokenizer("abcdefg"))

@@ -3,7 +3,7 @@ was, and llama.cpp itself computes what the engine computes."""
 import dataclasses
 import itertools
 import json
-import re
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,9 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad.packed import kind_of
 from model import Transformer, TransformerConfig, generate, load_checkpoint, save_checkpoint
-from model.convert import gguf
+from model.convert import gguf, to_gguf
 from model.convert.__main__ import main
-from model.convert.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer, with_metadata
 from model.fine_tuning.initial import load_initial
 from tests.kit import arrays, normal, refusal
 from tests.model.convert.test_gguf import F16, MERGES, Q8_0, TOKENS, V, gpt2, llama, written
@@ -61,6 +61,11 @@ def stored(kind, shape, seed):
     import gguf as library
     numbers = normal(*shape, seed=seed, dtype=np.float32)
     return kind, shape, library.quantize(numbers, library.GGMLQuantizationType(kind)).tobytes()
+
+
+def empty(kind):
+    """An empty array of the metadata, of a type with this number."""
+    return struct.pack("<IIQ", 9, kind, 0)
 
 
 def imported(made=llama, alignment=32, **changes):
@@ -113,11 +118,46 @@ def test_write_stores_a_model_of_characters_that_comes_back(config, kind, capsys
 @pytest.mark.parametrize("made, changes", [
     (llama, {}), (gpt2, {}), (llama, {"output.weight": None}),
     (llama, {"general.alignment": 256, "alignment": 256}),
-    (llama, {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 1})])
+    (llama, {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 1}),
+    (llama, {"general.languages": empty(8), "some.numbers": empty(5), "some.bytes": empty(0)}),
+    (gpt2, {"tokenizer.ggml.merges": empty(8)})])
 def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes):
     file = imported(made, **changes)
     main(["out", "again.gguf"])
     assert Path("again.gguf").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("value, types, says", [
+    ([[1], [2]], [9, 9], "its some.key is an array of arrays, which llama.cpp does not read"),
+    ([], [9], None)])
+def test_write_names_an_array_of_arrays_and_keeps_an_empty_one_of_an_older_checkpoint(
+        value, types, says):
+    imported()
+    model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
+    metadata = tokenizer.metadata | {"keys": tokenizer.metadata["keys"]
+                                     | {"some.key": [value, types]}}
+    older = TokenTokenizer(with_metadata(tokenizer.library_json, metadata), 0, V)
+    save_checkpoint("older.npz", model, older)
+    if says:
+        assert says in refusal(SystemExit, main, ["older.npz", "m.gguf"])
+    else:
+        main(["older.npz", "m.gguf"])
+        assert stated("m.gguf")["some.key"] == []
+
+
+@pytest.mark.parametrize("changes, says", [
+    ({"norm_eps": 1e-50}, "its llama.attention.layer_norm_rms_epsilon is 0 as a number of 32 bits"),
+    ({"rotary_base": 1e39}, "its llama.rope.freq_base is inf as a number of 32 bits"),
+    ({"block_size": 2 ** 32}, "its llama.context_length is 4.29497e+09 as a number of 32 bits"),
+    ({"rotary_base": 12345.678901, "norm_eps": 1e-5 / 3}, None)])
+def test_write_refuses_settings_beyond_32_bits_and_notes_those_that_are_rounded(changes, says):
+    config = dataclasses.replace(LLAMA, **changes)
+    saved("ckpt.npz", config)
+    if says:
+        assert says in refusal(SystemExit, main, ["ckpt.npz", "m.gguf"])
+    else:
+        main(["ckpt.npz", "m.gguf"])
+        assert gguf.read("m.gguf").config == config
 
 
 def test_a_checkpoint_keeps_blocks_until_the_model_is_trained(capsys):
@@ -183,28 +223,148 @@ def test_rotary_positions_reach_as_far_as_before_in_folders_of_hugging_face():
     assert tokenizer.metadata["keys"]["llama.context_length"] == [16, [4]]
 
 
-def test_write_keeps_every_tensor_that_training_did_not_change(capsys):
+def test_write_keeps_every_tensor_that_training_did_not_change():
     file = imported()
     path = "out/ckpt.npz"
     model, tokenizer, *_ = load_checkpoint(path)
     dict(model.named_parameters())["blocks.0.mlp.up.weight"].data[0, 0] += 1
     save_checkpoint(path, model, tokenizer)
-    main([path, "tuned.gguf", "--as", "q8_0"])
-    said = re.search(r"kept +(\d+) of (\d+) tensors in the kind .* --as q8_0 is for the others",
-                     capsys.readouterr().out)
-    assert int(said[2]) - int(said[1]) == 1
+    main([path, "tuned.gguf"])
     import gguf as library
     before, after = (library.GGUFReader(each) for each in (file, "tuned.gguf"))
     for a, b in zip(before.tensors, after.tensors, strict=True):
         if a.name == "blk.0.ffn_up.weight":
-            assert b.tensor_type == Q8_0
+            assert b.tensor_type == F16
         else:
             assert (a.name, a.tensor_type) == (b.name, b.tensor_type)
             assert np.array_equal(a.data, b.data), a.name
-    assert after.fields["general.file_type"].contents() == library.LlamaFileType.MOSTLY_Q8_0
+    assert after.fields["general.file_type"].contents() == library.LlamaFileType.MOSTLY_F16
     for key, field in before.fields.items():
         if key != "general.file_type":
             assert field.contents() == after.fields[key].contents(), key
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
+@pytest.mark.parametrize("source", ["from.gguf", "out"])
+def test_write_unpacks_all_matrices_for_the_kind_that_is_asked_for(kind, source):
+    import gguf as library
+    file = imported()
+    main([source, "m.gguf", "--as", kind])
+    found = library.GGUFReader("m.gguf")
+    asked = library.GGMLQuantizationType[kind.upper()]
+    for tensor in found.tensors:
+        one_axis = len(tensor.shape) == 1
+        assert tensor.tensor_type == (library.GGMLQuantizationType.F32 if one_axis else asked)
+    stated_type = library.LlamaFileType[to_gguf.KINDS[kind]]
+    assert found.fields["general.file_type"].contents() == stated_type
+    assert [tensor.name for tensor in found.tensors] == [
+        tensor.name for tensor in library.GGUFReader(file).tensors]
+    if kind == "f32":
+        weights = gguf.read("m.gguf").weights
+        for name, a in gguf.read(file).weights.items():
+            assert np.array_equal(weights[name], a), name
+
+
+def test_positions_and_vectors_of_gpt2_are_never_rounded():
+    import gguf as library
+    saved("ckpt.npz", GPT2)
+    main(["ckpt.npz", "m.gguf", "--as", "q8_0"])
+    found = library.GGUFReader("m.gguf").tensors
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in found}
+    rounded = {name for name, kind in kinds.items() if kind != "F32"}
+    assert kinds["position_embd.weight"] == "F32"
+    assert rounded == {"token_embd.weight"} | {
+        f"blk.{i}.{part}.weight" for i in (0, 1)
+        for part in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")}
+
+
+def with_numbers(path, number, all=False):
+    """Save a model with a number in one of its matrices, or with all numbers of it."""
+    model = Transformer(GPT2, seed=1)
+    matrix = model.blocks[0].mlp.up.weight.data
+    if all:
+        matrix[...] = 0
+    matrix[3, 5] = number
+    save_checkpoint(path, model, CharTokenizer.of(CHARACTERS))
+    return matrix
+
+
+@pytest.mark.parametrize("kind, number, holds", [
+    ("f16", 65520, "bf16"), ("f16", -1e5, "bf16"), ("f16", 3.4e38, "f32"),
+    ("q8_0", 8321040, "bf16"), ("q8_0", -1e30, "bf16"), ("bf16", 3.3961776e38, "f32")])
+def test_write_refuses_a_number_that_is_too_large_for_its_kind(kind, number, holds):
+    with_numbers("ckpt.npz", number)
+    said = refusal(SystemExit, main, ["ckpt.npz", "m.gguf", "--as", kind])
+    assert f"blk.0.ffn_up.weight has a number of the size {abs(number):,.6g}, and {kind}" in said
+    assert f"; give --as {holds}, which holds them" in said and not Path("m.gguf").exists()
+    main(["ckpt.npz", "m.gguf", "--as", holds])
+
+
+def test_write_refuses_a_number_that_is_too_large_for_the_usual_kind():
+    with_numbers("ckpt.npz", 1e30)
+    assert "and f16 holds sizes below 65,520; give --as bf16" in refusal(
+        SystemExit, main, ["ckpt.npz", "m.gguf"])
+
+
+@pytest.mark.parametrize("kind, number, holds", [
+    ("f16", 2 ** -25, "bf16"), ("q8_0", -3.7e-6, "bf16"), ("bf16", 2 ** -140, "f32")])
+def test_write_refuses_a_matrix_of_which_nothing_would_be_left(kind, number, holds):
+    with_numbers("ckpt.npz", number, all=True)
+    said = refusal(SystemExit, main, ["ckpt.npz", "m.gguf", "--as", kind])
+    assert f"has no number larger than {abs(number):.3g}, and {kind} would make 0 of all; " in said
+    assert f"give --as {holds}, which" in said
+    main(["ckpt.npz", "m.gguf", "--as", holds])
+
+
+@pytest.mark.parametrize("kind, number, read", [
+    ("f16", 65519.99, 65504), ("f16", 2.1 ** -25, 0), ("f16", 1e-7, 2.0 ** -23),
+    ("bf16", -3.39e38, -3.3895314e38), ("q8_0", 8.32e6, 65504 * 127), ("f32", 3.4e38, 3.4e38),
+    ("f32", 1e-45, 1e-45), ("bf16", 1e-40, 9.18355e-41)])
+def test_write_stores_numbers_at_the_limits_of_its_kind(kind, number, read):
+    with_numbers("ckpt.npz", number)
+    main(["ckpt.npz", "m.gguf", "--as", kind])
+    found = gguf.read("m.gguf").weights["blocks.0.mlp.up.weight"][3, 5]
+    assert np.isclose(found, np.float32(read), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_write_refuses_what_is_no_number(kind, number):
+    _, tensors = llama()
+    tensors["blk.0.ffn_up.weight"][3, 5] = number
+    written(Path("bad.gguf"), *llama(**tensors))
+    said = refusal(SystemExit, main, ["bad.gguf", "m.gguf", "--as", kind])
+    assert "blk.0.ffn_up.weight holds nan or inf; its training may have diverged" in said
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0"])
+def test_numbers_that_are_read_back_further_off_than_the_kind_rounds_are_refused(
+        kind, capsys, monkeypatch):
+    model = saved("ckpt.npz", GPT2)
+    name = "blocks.1.mlp.down.weight"
+    a = dict(model.named_parameters())[name].data
+    found = {}
+
+    def changed(path, real=gguf.read):
+        model_file = real(path)
+        found["read"] = model_file.weights[name]
+        weights = {each: model_file.weights[each] for each in model_file.weights}
+        weights[name] = found["read"].copy()
+        weights[name][2, 7] = found["number"]
+        return model_file._replace(weights=weights)
+    monkeypatch.setattr(to_gguf, "read", changed)
+    allowed = to_gguf.rounding(a, kind)[2, 7]
+    for share, refused in ((0.99, False), (1.01, True), (-0.99, False), (-1.01, True)):
+        found["number"] = a[2, 7] + share * allowed
+        words = ["ckpt.npz", f"m{share}.gguf", "--as", kind]
+        if refused:
+            assert f"came back with other numbers in {name}" in refusal(SystemExit, main, words)
+        else:
+            main(words)
+            assert f"they are the same, as {kind} rounds\n" in capsys.readouterr().out
+    # What the kind does to the numbers uses the most that is allowed, and not only a small part.
+    most = (np.abs(found["read"] - a) / to_gguf.rounding(a, kind)).max()
+    assert 0.5 < most <= 1
 
 
 @pytest.mark.needs("gguf", "convert")
