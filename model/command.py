@@ -90,6 +90,17 @@ def _flush_or_discard_output():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def tell(*lines: str) -> None:
+    """Print lines about a file that is written.  If nobody reads them any more, as after `| head
+    -1`, this and what follows is not shown, and the work goes on."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError as error:
+        if not _is_of_closed_pipe(error):
+            raise
+        _flush_or_discard_output()
+
+
 @contextlib.contextmanager
 def announced_if_slow(what: str) -> Iterator[None]:
     """Print what is being done on standard error, once, if it takes longer than PATIENCE."""

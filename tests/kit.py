@@ -306,3 +306,14 @@ def refusal(error, f, *args, **settings):
     said = str(caught.value)
     assert "\n" not in said and (error is not FormatError or "; " in said)
     return said
+
+
+@contextlib.contextmanager
+def nobody_reads(monkeypatch):
+    """Standard output goes into a pipe whose other end is closed, as after `| head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as out, monkeypatch.context() as changed:
+        changed.setattr(sys, "stdout", out)
+        yield
+        out.flush()         # as Python does at its end

@@ -32,7 +32,7 @@ from data.files import remove_left, rename
 from minigrad.words import number_of, scaled, shown
 from model.checkpoint import BEST, CheckpointError
 from model.command import (Interrupts, Parser, announced_if_slow, answering, command_line, flag,
-                           quoted, started_as)
+                           quoted, started_as, tell)
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors, to_gguf
 from model.convert.model_file import (FormatError, ModelFile, check_finite, same_bits,
                                       shapes_of)
@@ -94,7 +94,7 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
         largest = max(map(math.prod, shapes_of(model.config).values()))
         check_fits(AT_ONCE * 4 * largest, f"the largest weights in {path}",
                    "use a machine with more")
-        print(f"read        {path}, a {model.kind}\n{describe(model)}", flush=True)
+        tell(f"read        {path}, a {model.kind}", describe(model))
         with renamed_when_whole(target) as part:
             written = part / output.relative_to(target)
             if output_format is hugging_face or written != part:
@@ -105,10 +105,10 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
             read_back(written, output_format, model, path, held.agree)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     within = held.rounded and f", as {held.rounded} rounds"
-    print(f"written     {output}, {scaled(size, 'B')}\n"
-          f"compared    all {parameters(model.config):,} numbers, the configuration and the "
-          f"vocabulary, read back: they are the same{within}\n\nuse it:\n"
-          f"    {next_command(output, output_format, model)}")
+    tell(f"written     {output}, {scaled(size, 'B')}",
+         f"compared    all {parameters(model.config):,} numbers, the configuration and the "
+         f"vocabulary, read back: they are the same{within}",
+         "", "use it:", f"    {next_command(output, output_format, model)}")
 
 
 def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path: pathlib.Path,

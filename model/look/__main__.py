@@ -16,7 +16,7 @@ import sys
 from data.files import replacing
 from minigrad import compiled
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.command import Parser, announced_if_slow, answering, flag, text_or_file
+from model.command import Parser, announced_if_slow, answering, flag, tell, text_or_file
 from model.explain.graphs import GRAPHS, recorded
 from model.generation import generate
 from model.look import crossed
@@ -77,7 +77,7 @@ def write(s: Settings) -> None:
             if s.live and not facts["live"]:
                 still = f"\nThe page shows one text, and cannot be typed into: {facts['reason']}."
         file.write(page)
-    print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser{still}")
+    tell(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser{still}")
 
 
 def show_graph(s: Settings) -> None:
@@ -92,7 +92,7 @@ def show_graph(s: Settings) -> None:
         return
     with replacing(s.graph) as file:
         file.write(recorded(s.of, s.out_dir).svg(title).encode("utf-8"))
-    print(f"drawn in {s.graph}; a browser shows it")
+    tell(f"drawn in {s.graph}; a browser shows it")
 
 
 def passage(checkpoint: Checkpoint) -> tuple[str, str]:

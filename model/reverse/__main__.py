@@ -26,7 +26,7 @@ from minigrad.optim import cosine, warm_up
 from minigrad.words import number_of
 from model.checkpoint import BEST, save_checkpoint
 from model.command import (Parser, answering, as_flags, command_line, flag, in_flags, problems,
-                           problems_of_heads)
+                           problems_of_heads, tell)
 from model.count.memory import check_fits
 from model.folder import Folder
 from model.layers import Rng
@@ -99,32 +99,31 @@ def run(s: Settings, folder: Folder) -> None:
     """Train a model, judge it, save it, and show examples."""
     compiled.set_threads(s.threads)
     model = new_model(s)
-    print(f"task        {s.task} strings of 1 to {s.block_size} letters\n"
-          f"model       {sum(p.size for p in model.parameters()):,} parameters: "
-          f"{number_of(s.n_layer, 'layer')} to read, {s.n_layer} to write, "
-          f"{number_of(s.n_head, 'head')}, {number_of(s.n_embd, 'channel')}\n"
-          f"training    {number_of(s.max_iters, 'step')} of {number_of(s.batch_size, 'string')}; "
-          "one in ten of all strings is kept out")
-    compiled.announce("compiling  ")
-    print(flush=True)
+    tell(f"task        {s.task} strings of 1 to {s.block_size} letters",
+         f"model       {sum(p.size for p in model.parameters()):,} parameters: "
+         f"{number_of(s.n_layer, 'layer')} to read, {s.n_layer} to write, "
+         f"{number_of(s.n_head, 'head')}, {number_of(s.n_embd, 'channel')}",
+         f"training    {number_of(s.max_iters, 'step')} of {number_of(s.batch_size, 'string')}; "
+         "one in ten of all strings is kept out", "")
+    compiled.announce("compiling  ", sys.stderr)
     judged = unseen_strings(s)
     started = time.perf_counter()
     train(s, model, judged)
     seconds = time.perf_counter() - started
     right = count_right(model, s.task, judged)
-    print(f"\n{right:,} of {len(judged):,} unseen strings are right, {right / len(judged):.2%}, "
-          f"after {seconds:.0f} seconds of training\n")
+    tell(f"\n{right:,} of {len(judged):,} unseen strings are right, {right / len(judged):.2%}, "
+         f"after {seconds:.0f} seconds of training\n")
     shown = judged[:SHOWN] + [s.text] * bool(s.text)
     for text, answer in zip(shown, answers(model, shown)):
         wanted = TASKS[s.task](text)
         visible = answer.replace(NUL, "?").replace(STX, "?")
-        print(f"    {text:{s.block_size}}  ->  {visible}"
-              + f"   wrong: {wanted}" * (answer != wanted))
+        tell(f"    {text:{s.block_size}}  ->  {visible}"
+             + f"   wrong: {wanted}" * (answer != wanted))
     if s.out_dir:
         save_checkpoint(folder / BEST, model, VOCABULARY,
                         {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
-        print("\nwhere its heads look:\n"
-              f"    {command_line('model.look', '--out_dir', folder.path)}")
+        tell("\nwhere its heads look:",
+             f"    {command_line('model.look', '--out_dir', folder.path)}")
 
 
 def bytes_of(s: Settings) -> int:

@@ -12,7 +12,7 @@ import sys
 from data.files import replacing
 from minigrad import compiled
 from minigrad.words import number_of
-from model.command import Parser, answering, command_line, flag
+from model.command import Parser, answering, command_line, flag, tell
 from model.walk import practice, process
 from model.walk.page import page
 from model.walk.reversing import pictures
@@ -71,7 +71,7 @@ def write_page(path: str) -> None:
     with replacing(path) as file:
         written = page(STATIONS, {crossed: pictures()}).encode()
         file.write(written)
-    print(f"{path}: {len(written):,} bytes; open it in a browser")
+    tell(f"{path}: {len(written):,} bytes; open it in a browser")
 
 
 def write_exercises(folder: str) -> None:
@@ -82,8 +82,8 @@ def write_exercises(folder: str) -> None:
     said = f"{folder}: {number_of(len(new), 'new file')}"
     if kept:
         said += f"; {kept} already there, not changed"
-    print(f"{said}.  Read the text in {first.name}, fill it in, then:\n"
-          f"    {command_line('model.walk', '--check', first)}")
+    tell(f"{said}.  Read the text in {first.name}, fill it in, then:",
+         f"    {command_line('model.walk', '--check', first)}")
 
 
 def check(path: str) -> bool:

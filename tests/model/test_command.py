@@ -20,8 +20,8 @@ import pytest
 
 from model import command, start
 from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, as_flags,
-                           command_line, flag, install_command, problems, text_or_file)
-from tests.kit import ROOT, refusal
+                           command_line, flag, install_command, problems, tell, text_or_file)
+from tests.kit import ROOT, nobody_reads, refusal
 
 
 # Answers
@@ -86,6 +86,15 @@ def test_answering_discards_what_nobody_reads_at_every_end(error, code, says, mo
         out.flush()                 # as Python does at its end
     assert end.value.code == code
     assert capsys.readouterr().err == says
+
+
+def test_tell_goes_on_if_nobody_reads_and_not_on_a_full_disk(monkeypatch):
+    with nobody_reads(monkeypatch):
+        for line in ("one", "two"):
+            tell(line, "more")
+    monkeypatch.setattr(sys, "stdout", Mock(**{"flush.side_effect": OSError(28, "No space left")}))
+    with pytest.raises(OSError, match="No space left"):
+        tell("one")
 
 
 @pytest.mark.parametrize("slow", [False, True])

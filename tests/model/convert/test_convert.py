@@ -17,7 +17,7 @@ from model.convert import checkpoint, hugging_face, safetensors
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
-from tests.kit import at_home, memory, refused, stored
+from tests.kit import at_home, memory, nobody_reads, refused, stored
 from tests.token_files import byte_level
 
 NANOGPT = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt" / "ckpt.pt"
@@ -83,6 +83,16 @@ def test_it_says_what_it_read_what_it_wrote_and_what_to_do_next(here, capsys):
     written = np.load("small.npz")
     assert TransformerConfig(**json.loads(str(written["config"]))) == CONFIG
     assert str(written["training"]) == "{}"
+
+
+@pytest.mark.parametrize("target", [
+    "a.npz", pytest.param("hf", marks=pytest.mark.needs("convert"))])
+def test_convert_writes_the_whole_file_if_nobody_reads_what_it_says(here, monkeypatch, target):
+    with nobody_reads(monkeypatch):
+        main(["out", target])
+    if target == "hf":
+        main([target, "a.npz"])
+    assert weights("a.npz") == weights("out/ckpt.npz")
 
 
 @pytest.mark.needs("convert")

@@ -9,7 +9,7 @@ from model import generate, load_checkpoint, save_checkpoint
 from model.look import __main__ as look
 from model.look.__main__ import PASSAGE
 from tests.browser import facts_of
-from tests.kit import refused, written
+from tests.kit import nobody_reads, refused, written
 
 
 def read(path):
@@ -35,6 +35,13 @@ def test_it_writes_one_file_and_says_how_large_it_is(trained, capsys, folder):
         look.main(["--out_dir", str(trained), "--text", "FILE:t.txt", flag, name])
         facts, text = read(folder / name)
         assert text == "the fox\nruns" and "--text" in facts["about_words"]
+
+
+def test_the_page_is_there_if_nobody_reads_what_it_says(trained, folder, monkeypatch):
+    with nobody_reads(monkeypatch):
+        look.main(["--out_dir", str(trained), "--text", "ab", "--no-live"])
+        look.main(["--graph", "a.svg"])
+    assert {path.name for path in folder.iterdir()} == {"look.html", "a.svg"}
 
 
 def test_without_a_text_it_takes_a_passage_that_was_not_trained_on(trained, folder, small_text):

@@ -16,7 +16,7 @@ from model.reverse import __main__ as reverse
 from model.reverse.encoder_decoder import BEGIN, END, PAD, EncoderDecoder
 from model.reverse.__main__ import (Settings, as_ids, is_kept_out, new_model, random_strings,
                                     unseen_strings)
-from tests.kit import compiled_only, memory, refused
+from tests.kit import compiled_only, memory, nobody_reads, refused
 
 SMALL = Settings(block_size=5, n_embd=24)
 SHORT = dataclasses.replace(SMALL, block_size=4, max_iters=200, warmup_iters=20)    # the shortest
@@ -136,6 +136,12 @@ def saved(tmp_path_factory, unseen):
     for seed in ("1", "2"):
         reverse.main([*TINY, "--seed", seed, "--out_dir", str(folder)])
     return folder
+
+
+def test_the_model_is_saved_if_nobody_reads_what_the_command_says(tmp_path, unseen, monkeypatch):
+    with nobody_reads(monkeypatch):
+        reverse.main([*TINY, "--out_dir", str(tmp_path / "out")])
+    assert (tmp_path / "out" / "ckpt.npz").exists()
 
 
 def test_the_model_is_saved_and_an_earlier_one_is_kept(saved, unseen):

@@ -9,6 +9,7 @@ from model.walk import __main__ as command
 from model.walk import process
 from model.walk.judge import Verdict
 from model.walk.stations import STATIONS
+from tests.kit import nobody_reads
 
 HEADS = [f"{n}. {station.title}" for n, station in enumerate(STATIONS, 1)]
 
@@ -45,6 +46,13 @@ def test_a_terminal_waits_for_the_reader(typed, shown, monkeypatch):
     command.walk(None)
     assert heads(out.getvalue()) == HEADS[:shown]
     assert ("That was the walk" in out.getvalue()) == (shown == len(HEADS))
+
+
+def test_its_exercises_are_there_if_nobody_reads_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with nobody_reads(monkeypatch):
+        assert status("--exercise") == 0
+    assert [*tmp_path.iterdir()]
 
 
 def test_it_writes_the_exercises_and_says_what_comes_next(tmp_path, monkeypatch, capsys):
