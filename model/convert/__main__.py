@@ -119,6 +119,9 @@ def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path:
         back = format.read(written)
     except CheckpointError as error:        # its weights may be nan
         raise FormatError(f"{path} cannot become a checkpoint: {error.__cause__}") from error
+    except FormatError as error:
+        raise FormatError(f"nothing is kept, as what was written cannot be read back: {error}; "
+                          "this is a mistake of this program") from error
     # What is open is not renamed on Windows.
     with back.file, announced_if_slow("comparing what was written with what was read"):
         compare(model, back, agree)
@@ -196,6 +199,11 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         if error.filename is None or str(scratch) in str(error.filename):
             error.filename = str(target)        # the name that the user knows
         raise
+    except ValueError as error:
+        if str(scratch) not in str(error):
+            raise
+        said = str(error).replace(str(part), str(target)).replace(str(scratch), str(target))
+        raise FormatError(said) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -9,12 +9,14 @@ import signal
 import numpy as np
 import pytest
 
+from data.tokenizer import MissingLibrary
 from model import (CharTokenizer, EncoderDecoder, EncoderDecoderConfig, Transformer,
                    TransformerConfig, save_checkpoint)
 from model.command import Interrupts
 from model.convert import __main__ as convert
 from model.convert import checkpoint, hugging_face, safetensors
 from model.convert.__main__ import main
+from model.convert.model_file import FormatError
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
 from tests.kit import at_home, memory, nobody_reads, refused, stored
@@ -252,6 +254,20 @@ def test_weights_that_are_no_numbers_are_refused_for_each_kind_of_file(here, cap
     assert "norm.weight holds nan or inf; its training may have diverged, so take a " in refusal(
         capsys, "bad.safetensors", "b.safetensors")
     assert "holds nan or inf" in refusal(capsys, "bad.safetensors", "b")
+
+
+def test_what_cannot_be_read_back_is_named_as_the_user_knows_it(here, capsys, monkeypatch):
+    def read(path, real=checkpoint.read):
+        if path.samefile("out/ckpt.npz"):
+            return real(path)
+        raise error(f"cannot take the model of {path}, which is in {path.parent}")
+    monkeypatch.setattr(checkpoint, "read", read)
+    for error, says in ((FormatError, "nothing is kept, as what was written cannot be read back: "
+                                      "cannot take the model of new/a.npz, which is in new/a.npz; "
+                                      "this is a mistake of this program"),
+                        (MissingLibrary, "model.convert: cannot take the model of new/a.npz, ")):
+        said = refusal(capsys, "out", "new/a.npz")
+        assert says in said and ".part" not in said
 
 
 @pytest.mark.needs("convert")
