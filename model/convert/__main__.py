@@ -101,7 +101,7 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
                 part.mkdir()
             with announced_if_slow(f"writing {output}"):
                 how = [as_] if as_ else []
-                held = output_format.write(written, model, *how)
+                held = output_format.write(written, model._replace(name=output.stem), *how)
             read_back(written, output_format, model, path, held.agree)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     within = held.rounded and f", as {held.rounded} rounds"

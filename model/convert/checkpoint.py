@@ -4,9 +4,18 @@ from functools import partial
 import numpy as np
 
 from data.files import AnyPath
+from data.tokenizer import Tokenizer
 from model.checkpoint import arrays_of, load_arrays, save_arrays
 from model.convert.model_file import (AsStored, FormatError, Held, Lazy, ModelFile, explain,
                                       shapes_of)
+from model.convert.tokens import TokenTokenizer, with_metadata
+
+# Keys of a GGUF file: the name of its model; what is true of that model alone, and not of one that
+# was made of it.  (Authors and licence stay.)
+NAME = "general.name"
+OF_ORIGINAL = [f"general.{key}" for key in ("finetune", "version", "description", "uuid", "doi",
+                                            "url", "repo_url")]
+FURTHER = ", trained further by minigrad"
 
 
 def read(path: AnyPath) -> ModelFile:
@@ -20,7 +29,26 @@ def read(path: AnyPath) -> ModelFile:
         arrays.close()
         raise FormatError(f"{path} has weights of {dtype}, and models are exchanged in float32; "
                           "save it from a Transformer(..., dtype=np.float32)")
-    return ModelFile("checkpoint", config, weights, found.tokenizer, file=arrays)
+    tokenizer = found.tokenizer
+    if found.training.get("state", {}).get("iteration"):
+        tokenizer = renamed(tokenizer)
+    return ModelFile("checkpoint", config, weights, tokenizer, file=arrays)
+
+
+def renamed(tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer of a model that was trained further.  Metadata that it has from a GGUF
+    file no longer give the model the name of the one before, nor what identifies that."""
+    keys = dict(getattr(tokenizer, "metadata", {}).get("keys", {}))
+    if not keys:
+        return tokenizer
+    for key in OF_ORIGINAL:
+        keys.pop(key, None)
+    name, types = keys.get(NAME, (None, []))
+    if isinstance(name, str):
+        keys[NAME] = [name.removesuffix(FURTHER) + FURTHER, types]
+    metadata = tokenizer.metadata | {"keys": keys}
+    return TokenTokenizer(with_metadata(tokenizer.library_json, metadata), tokenizer.end,
+                          tokenizer.vocab_size)
 
 
 def write(path: AnyPath, model: ModelFile) -> Held:

@@ -60,6 +60,7 @@ class ModelFile(NamedTuple):
     tokenizer: Tokenizer
     notes: list[str] = []                       # more lines for the user
     file: contextlib.AbstractContextManager = contextlib.nullcontext()      # closed after use
+    name: str = ""                              # for a file that says its own, and has none yet
 
 
 def check_finite(name: str, a: np.ndarray) -> None:

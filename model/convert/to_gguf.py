@@ -193,7 +193,8 @@ def _metadata(library, model, family, tensors, of_kinds):
         found = {key: tokens[key] if value is None else anew.get(key, value)
                  for key, value in theirs.items()}
     else:
-        found = {"general.architecture": family.name} | tokens | theirs | anew
+        named = {"general.name": model.name} if model.name else {}
+        found = {"general.architecture": family.name} | named | tokens | theirs | anew
     # Without, what came is of another file, such as the chat template of a folder of Hugging Face.
     if not same or NOTE in theirs or config != configuration(found, tensors)[0]:
         found[NOTE] = json.dumps(asdict(config))

@@ -127,6 +127,71 @@ def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes):
     assert Path("again.gguf").read_bytes() == file.read_bytes()
 
 
+def test_write_names_a_model_of_ours_by_its_file_and_keeps_that_name():
+    saved("out/ckpt.npz", LLAMA)
+    main(["out", "my lantern.v2.gguf"])
+    assert stated("my lantern.v2.gguf")["general.name"] == "my lantern.v2"
+    config = dataclasses.replace(LLAMA, vocab_size=V)
+    save_checkpoint("tokens.npz", Transformer(config), TokenTokenizer(byte_level()))
+    through("tokens.npz", "first.gguf", "back", "second.gguf")
+    assert stated("second.gguf")["general.name"] == "first"
+
+
+RECORD = {"settings": {"data": "x"}, "state": {"iteration": 100}}
+IDENTITY = {"general.finetune": "8k", "general.version": "1", "general.uuid": "u",
+            "general.basename": "Small", "general.author": "A. N. Other",
+            "general.license": "apache-2.0", "general.url": "https://example.org"}
+
+
+def trained_on(folder, **record):
+    """Save the model of a folder as a run saves it."""
+    model, tokenizer, *_ = load_checkpoint(f"{folder}/ckpt.npz")
+    dict(model.named_parameters())["norm.weight"].data[0] += 1
+    save_checkpoint("on.npz", model, tokenizer, RECORD | record)
+
+
+@pytest.mark.needs("gguf", "convert")
+def test_write_does_not_call_a_model_the_original_that_was_trained_further():
+    file = imported(**IDENTITY)
+    before = stated(file)
+    trained_on("out")
+    # Other files have no record of training, and keep the name.
+    through("on.npz", "direct.gguf", "out2")
+    through("on.npz", "copy.npz", "x.safetensors", "out3", "far.gguf")
+    for name in ("direct.gguf", "far.gguf"):
+        found = stated(name)
+        assert found["general.name"] == "small, trained further by minigrad"
+        assert before.keys() - found.keys() == {
+            "general.finetune", "general.version", "general.uuid", "general.url"}
+        for key in ("general.basename", "general.author", "general.license",
+                    "tokenizer.chat_template"):
+            assert found[key] == before[key]
+    trained_on("out2")
+    main(["on.npz", "twice.gguf"])
+    assert stated("twice.gguf")["general.name"] == "small, trained further by minigrad"
+
+
+def test_write_keeps_the_name_of_a_model_that_no_step_has_changed():
+    file = imported(**IDENTITY)
+    model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
+    save_checkpoint("best.npz", model, tokenizer, RECORD | {"state": {"iteration": 0}})
+    main(["best.npz", "m.gguf"])
+    assert stated("m.gguf")["general.name"] == "small"
+    assert stated("m.gguf").keys() == stated(file).keys()
+
+
+@pytest.mark.parametrize("changes", [{"general.name": None}, {"general.name": 7}])
+def test_write_takes_a_name_that_is_none_as_it_is(changes):
+    file = imported(**changes)
+    trained_on("out")
+    main(["on.npz", "m.gguf"])
+    assert stated("m.gguf").get("general.name") == stated(file).get("general.name")
+
+
+def test_a_run_records_the_steps_by_which_a_trained_model_is_known(trained):
+    assert load_checkpoint(trained / "ckpt.npz").training["state"]["iteration"] > 0
+
+
 @pytest.mark.parametrize("value, types, says", [
     ([[1], [2]], [9, 9], "its some.key is an array of arrays, which llama.cpp does not read"),
     ([], [9], None)])
