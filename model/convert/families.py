@@ -178,12 +178,17 @@ def configuration(path: object, found: Mapping[str, object], family: Family, **k
         config = TransformerConfig(**family.options | options | known)
     expected = settings(config, family) | family.fixed
     for key, value in said.items():
-        if value != expected.get(key, value):
+        if not same(value, expected.get(key, value)):
             refuse(path, key, value, expected[key])
         if value and key not in expected:
             raise FormatError(f"{path} has {shown(key)} = {shown(value)}, which is not known here; "
                               "delete it from the file if the model does not depend on it")
     return config
+
+
+def same(value: object, expected: object) -> bool:
+    """Whether a file says what is expected; true is not the number 1."""
+    return value == expected and not (value is True and expected is not True)
 
 
 def refuse(path: object, key: str, value: object, *possible: object) -> NoReturn:

@@ -90,10 +90,12 @@ def configuration(path: object, said: dict[str, object]
         rope = found.pop(key, None) or {}
         if not isinstance(rope, dict):
             families.refuse(path, key, rope, "null")
-        base = found["rope_theta"] = found.get("rope_theta") or rope.get("rope_theta")
+        if found.get("rope_theta") is None:
+            found["rope_theta"] = rope.get("rope_theta")
+        base = found["rope_theta"]
         possible = UNSCALED | {"rope_theta": base}
         for name, value in rope.items():
-            if value is not None and value != possible.get(name):
+            if value is not None and not families.same(value, possible.get(name)):
                 families.refuse(path, f"{key}.{name}", value, possible.get(name))
     key = family.keys["activation"]
     found[key] = SYNONYMS.get(str(found.get(key)), found.get(key))

@@ -65,6 +65,17 @@ def test_hold_gives_a_parameter_floats_that_can_be_written_to():
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
+def test_in_panels_lets_go_of_the_blocks(kind):
+    a = blocks(kind, 7, 4)
+    packed = Packed(a)
+    held = weakref.ref(a)
+    del a
+    assert held() is not None
+    packed.in_panels(4)
+    assert held() is None
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
 def test_is_finite_sees_an_infinite_number(kind):
     a = blocks(kind, 7, 4)
     assert is_finite(a)

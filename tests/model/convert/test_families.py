@@ -1,7 +1,9 @@
 """The classes of Hugging Face: their tensors make our models compute what theirs compute, and a
 part that they lack is named."""
 import dataclasses
+import itertools
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -159,6 +161,9 @@ LONG = "x\n" * 5_000
      "rope_parameters.rope_type = llama3, and only default"),
     (llama(rope_theta=500.0), "rope_parameters.rope_theta = 10000.0, and only 500.0"),
     (llama(rope_theta=None, rope_scaling={"rope_theta": 9.0}), "rope_scaling.rope_theta = 9.0"),
+    (llama(rope_scaling={"rope_type": "default", "attention_factor": 2}),
+     "rope_scaling.attention_factor = 2, and only None can be"),
+    (llama(rope_scaling={"type": "default", "factor": True}), "rope_scaling.factor = True, and on"),
     (llama(architectures=["MistralForCausalLM"]),
      "architectures = ['MistralForCausalLM'], and only LlamaForCausalLM of its model_type"),
     (gpt2(architectures=["LlamaForCausalLM"]), "['LlamaForCausalLM'], and only GPT2LM"),
@@ -183,6 +188,26 @@ LONG = "x\n" * 5_000
 def test_a_setting_that_is_not_computed_here_is_refused_by_name_in_a_short_line(said, says):
     message = refusal(FormatError, configuration, "x/config.json", said)
     assert message.startswith("x/config.json ") and says in message and len(message) < 400
+
+
+NUMBERS = ["vocab_size", "max_position_embeddings", "hidden_size", "num_hidden_layers",
+           "num_attention_heads", "num_key_value_heads", "intermediate_size", "rms_norm_eps",
+           "rope_theta", "head_dim", "pretraining_tp"]
+OF_GPT2 = ["vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner",
+           "layer_norm_epsilon", "n_ctx"]
+
+
+@pytest.mark.parametrize("said, key", [*itertools.product([llama], NUMBERS),
+                                       *itertools.product([gpt2], OF_GPT2)])
+@pytest.mark.parametrize("value", [True, False])
+def test_true_and_false_are_no_numbers(said, key, value):
+    # Of a model in which 1 is right for most of them.
+    ones = dict.fromkeys({key for key in said() if key in NUMBERS + OF_GPT2}, 1)
+    ones |= {"rope_parameters": None} if said is llama else {}
+    even = {"hidden_size": 2, "head_dim": 2} if said is llama else {}
+    assert configuration("config.json", said(**ones | even))
+    message = refusal(FormatError, configuration, "config.json", said(**ones | even | {key: value}))
+    assert re.search(rf"not {value};|{key} = {value}, and only|rotary_base .*{value}", message)
 
 
 def test_configuration_takes_settings_that_say_the_same_twice_or_nothing():
