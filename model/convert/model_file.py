@@ -78,8 +78,8 @@ def same_bits(name: str, a: np.ndarray, b: np.ndarray) -> bool:
 
 class Held(NamedTuple):
     """How a file holds the numbers of a model that was written into it."""
+    # Whether the numbers of a parameter (its name, before, read back) are what the file can say.
     agree: Callable[[str, np.ndarray, np.ndarray], bool] = same_bits
-    "Whether a parameter's numbers are, read back, what the file can say of them; by its name."
     rounded: str = ""                           # the kinds that are rounded to, for the user
 
 

@@ -193,7 +193,8 @@ def _metadata(library, model, family, tensors, of_kinds):
         found = {key: tokens[key] if value is None else anew.get(key, value)
                  for key, value in theirs.items()}
     else:
-        named = {"general.name": model.name} if model.name else {}
+        name = model.name.encode(errors="replace").decode()     # a file's need not be a text
+        named = {"general.name": name} if name else {}
         found = {"general.architecture": family.name} | named | tokens | theirs | anew
     # Without, what came is of another file, such as the chat template of a folder of Hugging Face.
     if not same or NOTE in theirs or config != configuration(found, tensors)[0]:

@@ -131,6 +131,8 @@ def test_write_names_a_model_of_ours_by_its_file_and_keeps_that_name():
     saved("out/ckpt.npz", LLAMA)
     main(["out", "my lantern.v2.gguf"])
     assert stated("my lantern.v2.gguf")["general.name"] == "my lantern.v2"
+    main(["out", "a\udcff.gguf"])       # as Python reads the name b"a\xff.gguf"
+    assert stated("a\udcff.gguf")["general.name"] == "a?"
     config = dataclasses.replace(LLAMA, vocab_size=V)
     save_checkpoint("tokens.npz", Transformer(config), TokenTokenizer(byte_level()))
     through("tokens.npz", "first.gguf", "back", "second.gguf")
