@@ -84,7 +84,9 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
             size = math.prod(library.quant_shape_to_byte_shape(shape, of))
             writer.add_tensor_info(name, shape, np.dtype(np.float32), size, of)
         writer.write_header_to_file()
-        writer.write_kv_data_to_file()
+        with explain("its sizes do not fit into the numbers that its GGUF file had for them",
+                     "train with a smaller --block_size", struct.error):
+            writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for name, of in kinds.items():
             a = np.ascontiguousarray(tensors[name].read())

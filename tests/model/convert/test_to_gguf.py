@@ -227,6 +227,17 @@ def test_write_refuses_settings_beyond_32_bits_and_notes_those_that_are_rounded(
         assert gguf.read("m.gguf").config == config
 
 
+def test_write_refuses_a_block_that_does_not_fit_into_the_type_of_before():
+    imported(**{"llama.context_length": struct.pack("<IH", 2, 16)})
+    model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
+    longer = Transformer(dataclasses.replace(model.config, block_size=2 ** 16))
+    longer.load_state_dict(model.state_dict())
+    save_checkpoint("longer.npz", longer, tokenizer)
+    said = refusal(SystemExit, main, ["longer.npz", "m.gguf"])
+    assert "train with a smaller --block_size" in said
+    main(["out", "m.gguf"])
+
+
 def test_a_checkpoint_keeps_blocks_until_the_model_is_trained(capsys):
     """Of matrices whose tensors are of one kind."""
     parts = {f"blk.0.attn_{part}.weight": stored(Q4_1, (rows, 32), 2)
