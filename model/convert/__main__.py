@@ -105,7 +105,7 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
             read_back(written, output_format, model, path, held.agree)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     within = held.rounded and f", as {held.rounded} rounds"
-    tell(f"written     {output}, {scaled(size, 'B')}",
+    tell(*held.notes, f"written     {output}, {scaled(size, 'B')}",
          f"compared    all {parameters(model.config):,} numbers, the configuration and the "
          f"vocabulary, read back: they are the same{within}",
          "", "use it:", f"    {next_command(output, output_format, model)}")

@@ -46,9 +46,10 @@ def renamed(tokenizer: Tokenizer) -> Tokenizer:
     name, types = keys.get(NAME, (None, []))
     if isinstance(name, str):
         keys[NAME] = [name.removesuffix(FURTHER) + FURTHER, types]
-    metadata = tokenizer.metadata | {"keys": keys}
-    return TokenTokenizer(with_metadata(tokenizer.library_json, metadata), tokenizer.end,
-                          tokenizer.vocab_size)
+    text = with_metadata(tokenizer.library_json, tokenizer.metadata | {"keys": keys})
+    _, *others = tokenizer.arrays()
+    return TokenTokenizer.restored(tokenizer.vocab_size, np.frombuffer(text.encode(), np.uint8),
+                                   *others)
 
 
 def write(path: AnyPath, model: ModelFile) -> Held:

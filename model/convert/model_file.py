@@ -81,6 +81,7 @@ class Held(NamedTuple):
     # Whether the numbers of a parameter (its name, before, read back) are what the file can say.
     agree: Callable[[str, np.ndarray, np.ndarray], bool] = same_bits
     rounded: str = ""                           # the kinds that are rounded to, for the user
+    notes: list[str] = []                       # lines for the user
 
 
 @contextlib.contextmanager
