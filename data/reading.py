@@ -5,25 +5,17 @@ This module does not know what is done with the characters.
 import os
 import stat
 import sys
-from codecs import getincrementaldecoder
 from collections.abc import Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
+from data.encodings import WIDE, Guess, guesses, marked
+from data.kinds import is_page, kind_of
 from data.tokenizer import TextError
+from minigrad.words import in_a_line, number_of
 
-SAMPLE = 4096           # bytes from which an encoding is guessed
-MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16",
-         b"\xfe\xff": "UTF-16"}
-# An encoding without a byte order mark, and the bytes that are the upper and the lower ones.  Two
-# characters of UTF-16 are seldom one of UTF-32, which is tried first.
-HALVES = (("UTF-32LE", slice(2, None, 4), slice(0, None, 4)),
-          ("UTF-32BE", slice(1, None, 4), slice(3, None, 4)),
-          ("UTF-16LE", slice(1, None, 2), slice(0, None, 2)),
-          ("UTF-16BE", slice(0, None, 2), slice(1, None, 2)))
-FIRST_IN_TEXTS = 8      # control characters before it, such as NUL, are not in texts
+CONTROLS = [bytes([n]) for n in range(8)]   # which are in UTF-16, and hardly in a text
 
 
 # By name: a file beside this module; or a file to download once, its address and its sha256
@@ -120,38 +112,52 @@ def _path_of(file, url=None, sha256=None):
 
 
 def _decode(raw, file):
-    likely = _likely_encoding(raw[:SAMPLE])
-    why = f"it holds control characters such as NUL, as {likely} does"
+    if kind := kind_of(raw):
+        raise TextError(f'"{file}" is {kind}')
     try:
         text = raw.decode("utf-8")
-        if likely is None and b"\0" not in raw:
-            return text
     except UnicodeDecodeError as error:
+        text = None
         line = raw.count(b"\n", 0, error.start) + 1
         why = f"byte 0x{raw[error.start]:02x} at position {error.start} (line {line})"
-    if likely is None and b"\0" in raw:
-        why = "it holds NUL bytes, as UTF-16 does, or is no text"
-        likely = "UTF-16LE"
-    convert = f'for example with iconv -f {likely or "CP1252"} -t UTF-8 "{file}" > utf8.txt'
-    if sys.platform == "win32":
-        convert = "open it in Notepad, take Save as, and choose the encoding UTF-8"
-    raise TextError(f'"{file}" is not UTF-8: {why}; convert it: {convert}')
+    if text is not None and not any(byte in raw for byte in CONTROLS):
+        if is_page(raw):
+            print(f'warning: "{file}" is HTML or XML, and its tags are read as text, too; save it '
+                  "as plain text to leave them out", file=sys.stderr)
+        return text
+    found = [Guess(name, "", True, 0)] if (name := marked(raw)) else guesses(raw)
+    if text is not None:
+        found = [guess for guess in found if guess.encoding in WIDE]
+        if not found and b"\0" not in raw:
+            return text
+        why = "it holds NUL bytes"
+        if found:
+            why = f"it holds control characters such as NUL, as {found[0].encoding} does"
+    if not found:
+        raise TextError(f'"{file}" is not UTF-8: {why}; no usual encoding fits it, so it may be '
+                        "damaged or no text; save it as UTF-8 with the program that wrote it")
+    raise TextError(f'"{file}" is not UTF-8: {why}; convert it: for example with '
+                    f"{_conversion(file, found[0])}{_looks(found)}")
 
 
-def _likely_encoding(raw):
-    """Return the name of UTF-16 or UTF-32 if the beginning of a file is likely to be in it, else
-    None.  Without a byte order mark it is known by one half of its bytes, the upper half of each
-    character: a few bytes that come again and again, some of which no text in UTF-8 has."""
-    for mark, name in MARKS.items():
-        if raw.startswith(mark):
-            return name
-    for name, upper, lower in HALVES:
-        few = {*raw[upper]}
-        many = {*raw[lower]}
-        if 2 * len(few) < len(many) and min(few, default=255) < FIRST_IN_TEXTS:
-            with suppress(UnicodeDecodeError):      # an incomplete end does not matter
-                getincrementaldecoder(name)().decode(raw)
-                return name
+def _conversion(file, guess):
+    """Return a command that makes UTF-8 of a file."""
+    if sys.platform == "win32":         # which has no iconv
+        name = file.replace("\\", "/").replace("'", "\\'")
+        errors = ", 'ignore'" if guess.unreadable else ""
+        return (f"python -c \"from pathlib import Path; Path('utf8.txt').write_text(Path('{name}')"
+                f".read_text('{guess.encoding}'{errors}), 'UTF-8')\"")
+    leave_out = "-c " if guess.unreadable else ""
+    return f'iconv {leave_out}-f {guess.encoding} -t UTF-8 "{file}" > utf8.txt'
+
+
+def _looks(found):
+    """Return how a file begins in the encodings that it may have, and what would be left out."""
+    looks = ", or ".join(f'as {guess.encoding} {"it begins" if guess.first else "a line has"} '
+                         f'"{in_a_line(guess.words)}"' for guess in found if guess.words)
+    if places := found[0].unreadable:
+        looks += f"; this leaves out {number_of(places, 'place')} that cannot be read"
+    return looks and f" ({looks})"
 
 
 def cache_folder() -> Path:

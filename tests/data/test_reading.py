@@ -2,6 +2,7 @@ import hashlib
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from data import TextError, cache_folder, read_text, read_texts, reading
@@ -56,6 +57,7 @@ def test_line_ends_and_byte_order_marks_do_not_become_characters(raw, text):
 
 
 LONG = "The quick brown fox jumps over the lazy dog, says Žofie.\n" * 30
+NO_TEXT = np.random.default_rng(0).bytes(999)
 MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
 
 
@@ -69,12 +71,23 @@ MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
         os.name == "nt", reason="Windows says that there is no such file")),
     pytest.param("/dev/zero", None, 'cannot read "/dev/zero": it is a device', marks=pytest.mark
                  .skipif(not os.path.exists("/dev/zero"), reason="this system has none")),
-    ("t", "ä\n".encode() + b"caf\xe9", '"t" is not UTF-8: byte 0xe9 at position 6 (line 2); convert'
-     ' it: for example with iconv -f CP1252 -t UTF-8 "t" > utf8.txt'),
-    *[("t", raw, "it holds NUL bytes, as UTF-16 does, or is no text; convert it: for example with "
-       'iconv -f UTF-16LE -t UTF-8 "t" > utf8.txt')
-      for raw in (b"\x80\0", b"\0", 3 * b"one text\n" + b"\0", LONG.encode() + b"\0\n",
-                  "\u4e00\u4e8c\n".encode("utf-16-le"))],
+    ("t", b"Zo\xeb\ncaf\xe9", '"t" is not UTF-8: byte 0xeb at position 2 (line 1); convert it: '
+     'for example with iconv -f CP1252 -t UTF-8 "t" > utf8.txt (as CP1252 it begins "Zoë"'),
+    ("t", 9 * b"a line\n" + "今天天气很好，".encode("GB18030"), "byte 0xbd at position 63 (line 10); "
+     'convert it: for example with iconv -f GB18030 -t UTF-8 "t" > utf8.txt (as GB18030 a line has '
+     '"今天天气很好，")'),
+    ("t", "\n".join(3 * ["Привет, мир!"]).encode()[1:], 'iconv -c -f UTF-8 -t UTF-8 "t" > utf8.txt '
+     '(as UTF-8 it begins "\ufffdривет, мир!"; this leaves out 1 place that cannot be read)'),
+    ("t", "Heute ist sch\x9anes Wetter".encode("latin-1"), '(as CP1250 it begins "Heute ist '
+     'schšnes Wetter", or as MACINTOSH it begins "Heute ist schönes Wetter")'),
+    *[("t", raw, "it holds NUL bytes; no usual encoding fits it, so it may be damaged or no text; "
+       "save it as UTF-8 with the program that wrote it")
+      for raw in (b"\0", 3 * b"one text\n" + b"\0", LONG.encode() + b"\0\n")],
+    *[("t", raw, "no usual encoding fits it") for raw in (NO_TEXT, NO_TEXT[:99])],
+    ("t", "\u4e00\u4e8c\n".encode("utf-16-le"), 'iconv -f UTF-16LE -t UTF-8 "t" > utf8.txt'),
+    ("t", b"%PDF-1.4\n", '"t" is a PDF; take its text out, for example with pdftotext, and give '
+     "that"),
+    ("t", b"\x1f\x8b\x08\0", '"t" is a gzip file; gunzip it, and give the text that was in it'),
     *[("t", text.encode(name), f'iconv -f {name} -t UTF-8 "t" > utf8.txt')
       for text in (LONG, "Hear me speak.\n", "Привет, мир!\n", "Привет", "ἣ μυρί', 🙂\r\n", 9 * LONG)
       for name in ("UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE")],
@@ -101,12 +114,27 @@ def test_a_file_that_may_not_be_read_is_named_with_the_reason(monkeypatch):
         'cannot read "secret.txt": Permission denied; give the path of a UTF-8 text file')
 
 
-def test_windows_has_no_iconv_so_an_editor_is_named(monkeypatch):
-    monkeypatch.setattr(reading.sys, "platform", "win32")
-    Path("t").write_bytes(b"\x93caf\xe9\x94")
-    assert refusal(TextError, read_text, "t") == (
-        '"t" is not UTF-8: byte 0x93 at position 0 (line 1); convert it: open it in Notepad, take '
-        "Save as, and choose the encoding UTF-8")
+@pytest.mark.parametrize("raw, ignored", [(b"\x93caf\xe9s\x94", False), ("é\n".encode()[1:]
+                                          + 9 * "é\n".encode(), True)])
+def test_windows_has_no_iconv_so_python_converts(monkeypatch, tmp_path, raw, ignored):
+    (tmp_path / "O'Brien").mkdir()
+    path = tmp_path / "O'Brien" / "t"
+    path.write_bytes(raw)
+    with monkeypatch.context() as windows:
+        windows.setattr(reading.sys, "platform", "win32")
+        said = refusal(TextError, read_text, str(path))
+    assert ("'ignore'" in said) == ignored
+    command = said.split('python -c "')[1].split('"')[0]
+    exec(command)
+    assert read_text("utf8.txt") == ("\n" + 9 * "é\n" if ignored else "“cafés”")
+
+
+@pytest.mark.parametrize("raw, warned", [(b"<!DOCTYPE html>\n<p>Hi", True), (b"a < b", False),
+                                         (b'\xef\xbb\xbf<?xml version="1.0"?>', True)])
+def test_the_tags_of_a_page_are_read_with_a_warning(capsys, raw, warned):
+    Path("t").write_bytes(raw)
+    assert read_text("t").encode() == raw.removeprefix(b"\xef\xbb\xbf")
+    assert ('warning: "t" is HTML or XML' in capsys.readouterr().err) == warned
 
 
 @pytest.mark.parametrize("platform, variable, below", [
