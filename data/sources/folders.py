@@ -54,7 +54,8 @@ def _matches(word):
         found = [path for start in found
                  for path in (_folders(start) if part == "**" else _inside(start, part))]
     if not found:
-        above = next(folder for folder in Path(path).parents if folder.is_dir())
+        above = next(folder for folder in Path(path).parents if os.path.isdir(folder))
+        _refuse_unreadable(above)
         raise TextError(f'no file matches "{word}"; give another pattern{_such_as(str(above))}, or '
                         "the path of a UTF-8 text file")
     return sorted({*map(_plain, found)})
@@ -89,10 +90,20 @@ def _in_folder(folder):
     files = [path for path in paths if path.lower().endswith(SUFFIXES)
              and (os.path.isfile(path) or not os.path.exists(path))]    # a broken link is refused
     if not files:
+        _refuse_unreadable(folder)
         left_out = ", and its subfolders are not taken" if folders else ""
         raise TextError(f'the folder "{folder}" has no {" or ".join(SUFFIXES)} file to read'
                         f"{left_out}; give another one, or files{_such_as(folder)}")
     return files, folders
+
+
+def _refuse_unreadable(folder):
+    """Refuse a folder of which this user, or the system, cannot list the names."""
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        raise TextError(f'cannot read the folder "{folder}": {error.strerror or error}; give '
+                        "another one, or files") from error
 
 
 def _such_as(folder):

@@ -26,6 +26,11 @@ def test_a_text_is_its_characters_and_their_ids_in_two_parts(tokenizer):
     assert text.digest == digest(WORDS)
 
 
+def test_digest_tells_texts_apart_that_differ_in_half_surrogates():
+    halves = ["a", "a\ud800", "a\ud801", "a\udc00", "a?", "a\ufffd"]
+    assert len({digest(text) for text in halves}) == len(halves)
+
+
 def test_different_ids_of_both_parts_are_counted_and_not_those_of_the_tokenizer():
     text = Text(50 * "ab" + "c", tokenizer=CharTokenizer("abcxyz"))
     assert "c" not in text.parts()[0]

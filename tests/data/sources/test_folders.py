@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from data import KNOWN_TEXTS, TextError
+from data.sources import folders
 from data.sources.folders import expand, listed
 from tests.kit import at_home, refusal
 
@@ -85,14 +86,37 @@ def test_a_pattern_goes_through_each_folder_once_whatever_links_lead_to_it():
     ("code", 'the folder "code" has no .txt or .md file to read; give another one, or files, such '
              'as "code/*.py"'),
     ("more", 'are not taken; give another one, or files, such as "more/**/*.[[]c]"'),
-    ("nothing", 'the folder "nothing" has no .txt or .md file to read; give another one, or files'),
-    ("locked", 'the folder "locked" has no .txt or .md file to read')])
+    ("nothing", 'folder "nothing" has no .txt or .md file to read; give another one, or files')])
 def test_words_that_stand_for_no_text_or_for_one_twice_are_refused(words, says):
-    for folder, rights in (("nothing", 0o700), ("locked", 0)):
-        os.mkdir(folder, rights)
+    os.mkdir("nothing")
     if "link" in words:
         linked("abc.txt", "link.txt")
     assert says in refusal(TextError, expand, words.split(), KNOWN_TEXTS)
+
+
+@pytest.mark.parametrize("word", ["plays", "plays/*.txt", "plays/old/*", "pla*/**/*.md"])
+def test_expand_says_of_a_folder_that_may_not_be_read_that_it_may_not(monkeypatch, word):
+    scandir = os.scandir
+
+    def forbidden(path):
+        if os.path.abspath(path).startswith(os.path.abspath("plays")):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, forbidden)
+    if "**" in word:
+        assert "no file matches" in refusal(TextError, expand, [word], KNOWN_TEXTS)
+    else:
+        assert refusal(TextError, expand, [word], KNOWN_TEXTS) == (
+            f'cannot read the folder "{os.path.dirname(word) or word}": Permission denied; give '
+            "another one, or files")
+
+
+def test_folders_are_each_yielded_once_where_a_link_leads_back_to_one_between():
+    os.makedirs("top/a/b")
+    linked(os.path.abspath("top/a"), "top/a/b/c")
+    found = [Path(folder).as_posix() for folder in folders._folders("top")]
+    assert found == ["top", "top/a", "top/a/b"]
 
 
 @pytest.mark.parametrize("word", ["empty", "code", "more", "*.md", "code/*.txt", "[m]ore/*.md"])
