@@ -44,6 +44,20 @@ def test_a_file_has_its_name_once_all_of_it_is_on_the_disk(tmp_path, monkeypatch
     assert (tmp_path / "file").read_bytes() == b"one"
 
 
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_replacing_waits_for_the_disk_when_the_file_has_all_its_bytes(tmp_path, monkeypatch, size):
+    seen = []
+
+    def to_disk(number):
+        part, = tmp_path.glob("*.part")
+        seen.append(part.read_bytes())      # by another handle: what Python holds back is missing
+    monkeypatch.setattr(files, "_to_disk", to_disk)
+    with replacing(tmp_path / "file") as file:
+        file.write(size * b"x")
+        file.write(b"the seal")
+    assert seen == [size * b"x" + b"the seal"]
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), MemoryError(),
                                    OSError(28, "No space")])
 @pytest.mark.parametrize("where", ["in the body", "fsync", "replace"])
@@ -203,7 +217,8 @@ def test_each_changed_byte_each_cut_and_other_content_are_noticed_when_a_file_is
     whole = path.read_bytes()
     places = (*range(0, len(whole), 16), *range(len(whole) - 70, len(whole)))
     spoilt = (whole[:i] + bytes([whole[i] ^ 0xff]) + whole[i + 1:] for i in places)
-    for content in (*spoilt, *(whole[:i] for i in places), *OTHER):
+    zeroed = (whole[:-n] + bytes(n) for n in (1, files.SEAL, 512, 4096, len(whole)))
+    for content in (*spoilt, *(whole[:i] for i in places), *zeroed, *OTHER):
         path.write_bytes(content)
         assert "its seal is missing or does not match" in refusal(ValueError, read_arrays, path)
 
@@ -347,6 +362,20 @@ def test_what_a_killed_process_held_and_wrote_is_in_the_way_of_none(tmp_path):
         assert not (tmp_path / names[0]).exists()
     with claimed(tmp_path):         # what a living process writes, and something else, are left
         assert {*os.listdir(tmp_path)} == {".lock", "last.npz", names[2], "mine.part"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there no process is asked")
+@pytest.mark.parametrize("error, left", [(PermissionError(1, "Operation not permitted"), True),
+                                         (ProcessLookupError(3, "No such process"), False)])
+def test_remove_left_spares_what_a_process_of_another_user_writes(
+        tmp_path, monkeypatch, error, left):
+    def kill(process, number):
+        assert (process, number) == (1234, 0)
+        raise error
+    monkeypatch.setattr(os, "kill", kill)
+    written(tmp_path / "a.1234.part", "half")
+    files.remove_left(tmp_path, "*.part")
+    assert [*tmp_path.iterdir()] == left * [tmp_path / "a.1234.part"]
 
 
 @pytest.mark.skipif(files.fcntl is None, reason="Windows has locks everywhere")

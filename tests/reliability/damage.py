@@ -1,4 +1,4 @@
-"""Damage a small checkpoint: every byte of it, every cut, and at random; none may be accepted."""
+"""Damage a small checkpoint: every byte, every end, every cut, and at random; none is accepted."""
 import itertools
 import random
 import re
@@ -10,7 +10,7 @@ from model.run import State
 from tests.flags import whole
 
 FLAGS = {"count": (whole, 100_000, "files damaged at random"),
-         "every": (whole, 1, "take each N-th of the bytes and cuts only")}
+         "every": (whole, 1, "take each N-th of the bytes, ends and cuts only")}
 MOST = 8                # changes at a time
 SIGNATURES = re.compile(rb"PK[\x01-\x07]{2}|\x93NUMPY")
 FIELD = 46              # bytes after a signature that hold the fields
@@ -26,6 +26,8 @@ def run(options, folder):
     assert fault(path) == "accepted"
     kinds = {"every byte of it changed": itertools.islice(changed_bytes(content, draw), 0, None,
                                                           options.every),
+             "every end of zeros": (content[:size] + bytes(len(content) - size)
+                                    for size in range(0, len(content), options.every)),
              "every cut": (content[:size] for size in range(0, len(content), options.every)),
              "at random": (mutated(content, draw) for _ in range(options.count))}
     print(f"a checkpoint of {len(content):,} bytes")
