@@ -25,6 +25,11 @@ from minigrad.kernels.compiler import processor
 SEAL = hashlib.sha256().digest_size     # bytes of a seal, before the content of a file
 LONGEST = 60        # characters of a file's name, while it is written
 
+# Settings of Numba, from NUMBA_... in the environment, with which other machine code is made.
+SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS",
+            "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "EXTEND_VARIABLE_LIFETIMES", "DEBUG_NRT",
+            "ENABLE_PROFILING", "JIT_COVERAGE", "USING_SVML")
+
 removed = []        # damaged files
 _HERE = pathlib.Path(__file__).parents[1]      # of all kernels
 
@@ -94,8 +99,8 @@ def cache_folder() -> pathlib.Path | None:
     """Return where compiled kernels are kept: in NUMBA_CACHE_DIR, else beside their sources, else
     in the user's cache folder; None if no file can be written in any of these.
 
-    Its name is a digest of Python, the compiler, the processor and the sources of all kernels.  A
-    new folder replaces those of older sources.
+    Its name is a digest of Python, the compiler and its settings, the processor, and the sources of
+    all kernels.  A new folder replaces those of older sources.
     """
     machine, sources = _digests()
     for place in places():
@@ -128,7 +133,8 @@ def _digests():
     kernels are made of."""
     files = [*sorted(_HERE.rglob("*.py")), *map(_HERE.with_name, ("formulas.py", "packed.py"))]
     versions = sys.version, numba.__version__, llvmlite.__version__
-    return digest(versions, processor.name_and_features(), str(_HERE)), digest(
+    settings = [getattr(numba.config, name, None) for name in SETTINGS]
+    return digest(versions, settings, processor.name_and_features(), str(_HERE)), digest(
         *[path.read_text(encoding="utf-8") for path in files])
 
 

@@ -227,6 +227,32 @@ def test_cache_folder_is_another_for_another_python_compiler_or_processor(
     assert not doubled()[1].on_disk(np.float64)
 
 
+CODE = """
+from minigrad.kernels.compiler.cache import cache_folder
+print(cache_folder().name)
+"""
+
+
+@pytest.mark.parametrize("name, value", [
+    ("OPT", 1), ("LOOP_VECTORIZE", 0), ("SLP_VECTORIZE", 1), ("BOUNDSCHECK", 1),
+    ("DEBUGINFO_DEFAULT", 1), ("LLVM_REFPRUNE_PASS", 0), ("LLVM_REFPRUNE_FLAGS", "diamond"),
+    ("EXTEND_VARIABLE_LIFETIMES", 1), ("CPU_NAME", "generic"), ("CPU_FEATURES", "+sse2")])
+def test_cache_folder_is_another_for_other_settings_of_the_compiler(
+        folder, monkeypatch, anew, name, value):
+    usual = anew()
+    assert usual == anew()
+    monkeypatch.setattr(cache.numba.config, name, value)
+    assert anew() != usual and usual.is_dir()               # which others still use
+
+
+def test_cache_folder_is_that_of_the_settings_in_the_environment(tmp_path):
+    place = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    settings = [{}, {"NUMBA_LOOP_VECTORIZE": "0"}, {"NUMBA_OPT": "0"}, {}]
+    usual, *others, again = [python("-c", CODE, **place, **words).stdout for words in settings]
+    assert usual == again and len({usual, *others}) == 3
+    assert python("-c", CODE, **place, NUMBA_NUM_THREADS="1").stdout == usual
+
+
 def test_a_kernel_of_another_file_is_compiled_again_when_that_file_changes(folder, tmp_path):
     source = tmp_path / "one.py"
     for factor in (2, 3, 3):
