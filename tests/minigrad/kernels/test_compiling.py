@@ -1,7 +1,9 @@
 """How kernels are compiled: with which words, that Ctrl-C ends it, and what happens if it fails."""
 import ctypes
 import sys
+import threading
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,6 +46,36 @@ def test_compiling_is_announced_once_and_only_where_a_kernel_is_not_on_disk(fold
     assert capsys.readouterr().out == ""
     doubled()[0](np.ones(3, np.float32), 1)
     assert capsys.readouterr().out.startswith("compiling double, ")
+
+
+def test_seconds_are_counted_once_where_two_threads_compile_at_once(folder, monkeypatch):
+    lock = compiling._compiling
+    waits = threading.Event()
+    now = [0]
+    other = threading.Thread(target=lambda: known.compile(np.float32))
+
+    class Lock:
+        def __enter__(self):
+            if threading.current_thread() is other:
+                waits.set()
+            lock.acquire()
+
+        def __exit__(self, *_):
+            lock.release()
+
+    def slow(dtype):
+        if dtype == np.float64:
+            other.start()
+            assert waits.wait(10)
+            now[0] += 1000
+    monkeypatch.setattr(compiling, "seconds", 0)
+    monkeypatch.setattr(compiling, "_compiling", Lock())
+    monkeypatch.setattr(compiling, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    _, known = doubled()
+    monkeypatch.setattr(known, "_compiled", slow)
+    known.compile(np.float64)
+    other.join(10)
+    assert compiling.seconds == 1000 and len(known.versions) == 2
 
 
 def test_ctrl_c_in_a_callback_of_the_compiler_ends_it(monkeypatch, capsys):

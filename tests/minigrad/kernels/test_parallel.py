@@ -172,16 +172,19 @@ def test_a_thread_leaves_a_part_that_another_takes_as_it_looks(monkeypatch, part
     assert (done == parts).all()
 
 
-@pytest.mark.parametrize("parts, ours", [(1, [0]), (2, [1]), (3, [2, 0]), (5, [4, 2, 0]),
-                                         (6, [5, 3, 1])])
-def test_run_leaves_a_part_that_another_takes_as_it_looks(parts, ours):
-    """The other thread takes a part at the worst moment: each time between the look and the
-    count."""
-    engine = workers.compiled(workers.code().replace("\ntry:\n", """
-try:
+STOLEN = """
     atomicrmw sub ptr @left, i64 1 acq_rel
     atomicrmw add ptr @done, i64 1 acq_rel
-"""))
+"""
+SHARED = "\n    store atomic i64 %others, ptr @left release, align 8\n"
+
+
+def parts_run(moment, parts):
+    """The parts that the first thread runs if another takes and ends one at each such moment."""
+    code = workers.code()
+    assert code.count(moment) == 1
+    engine = workers.compiled(code.replace(moment, moment.rstrip("\n") + STOLEN))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))    # a thread that fails runs on in it
     ran = []
     kinds = (None, ctypes.c_int64, ctypes.c_void_p)
     task = ctypes.CFUNCTYPE(*kinds)(lambda part, data: ran.append(part))
@@ -191,8 +194,22 @@ try:
         ran.clear()
         leader = threading.Thread(target=run, args=(task, None, parts), daemon=True)
         leader.start()
-        leader.join(10)             # it would wait for ever if a part were run twice
-        assert ran == ours and not leader.is_alive()
+        leader.join(10)             # for ever, if a part were run twice or not counted
+        assert not leader.is_alive()
+    return ran
+
+
+@pytest.mark.parametrize("parts, ours", [(1, [0]), (2, [1]), (3, [2, 0]), (5, [4, 2, 0]),
+                                         (6, [5, 3, 1])])
+def test_run_leaves_a_part_that_another_takes_as_it_looks(parts, ours):
+    """The other thread takes a part at the worst moment: each time between the look and the
+    count."""
+    assert parts_run("\ntry:\n", parts) == ours
+
+
+@pytest.mark.parametrize("parts, ours", [(2, [1]), (3, [2, 0]), (5, [4, 2, 1, 0])])
+def test_run_counts_a_part_that_another_ends_as_soon_as_it_is_shared(parts, ours):
+    assert parts_run(SHARED, parts) == ours
 
 
 def test_threads_begin_in_their_order_where_no_worker_is_free():
