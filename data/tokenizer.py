@@ -1,7 +1,7 @@
 """Tokenizers: text to ids and back, here with one id for each character."""
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 
 import numpy as np
@@ -33,6 +33,8 @@ class Tokenizer:
     ----------
     unit : what an id stands for, "character" or "token".
     end : the id that ends a text, or None.
+    more_ends : further ids that do; `ends` are all of them.
+    hidden : the names of special tokens, which are not shown in a text, by their ids.
     vocabulary : the text of each id.
     vocab_size : the number of ids, V.
     ARRAYS : the names of the arrays that a checkpoint keeps of it.  The method arrays() returns
@@ -42,7 +44,14 @@ class Tokenizer:
 
     unit = "character"
     end = None
+    more_ends: Sequence[int] = ()
+    hidden: Mapping[int, str] = {}
     ARRAYS = ()
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The ids that end a text, `end` first."""
+        return () if self.end is None else (self.end, *self.more_ends)
 
     def __repr__(self) -> str:
         first = "".join(self.vocabulary[:SHOWN])

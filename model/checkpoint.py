@@ -5,7 +5,7 @@
                                 its "kind"
     vocabulary                  the code point of each id, (V,); or, where ids are tokens:
     tokenizer                   tokenizer.json, in UTF-8 bytes
-    end                         the id of the token that ends a text; -1 for none
+    end                         the id of the token that ends a text; -1 for none; several as a row
     model/<parameter>           weights, all float32 or all float64; of an imported model, matrices
                                 may be packed instead of float32 (minigrad/packed.py)
     optimizer/<kind>/<parameter>    the optimiser's state, such as AdamW's m and v, to resume from;

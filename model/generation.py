@@ -145,8 +145,8 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
 
     Parameters
     ----------
-    max_new_tokens : characters or tokens, after which a text ends.  It ends earlier with the
-        tokenizer's `end`, or before `stop` would be written.
+    max_new_tokens : characters or tokens, after which a text ends.  It ends earlier with one of
+        the tokenizer's `ends`, or before `stop` would be written.
     temperature : divides the logits; 0 always takes the likeliest id.
     top_k : draw from this many of the likeliest ids only.
     top_p : then from the fewest likeliest that together have at least this probability (Holtzman
@@ -164,7 +164,7 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     ids = beginning(tokenizer, prompt)
     reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
     generators = [generator(seed, "sampling") for seed in seeds]
-    texts = [Text(tokenizer.stream(ids), tokenizer.end, stop) for _ in seeds]
+    texts = [Text(tokenizer.stream(ids), tokenizer.ends, stop) for _ in seeds]
     return _continue(reader, generators, texts, max_new_tokens, drawing)
 
 
@@ -210,13 +210,13 @@ class Text:
     Parameters
     ----------
     stream : decodes the ids.
-    end : the id that ends the text, or None.
+    ends : the ids that end the text.
     stop : the characters before which the text ends, or None.
     """
 
-    def __init__(self, stream: Stream, end: int | None, stop: str | None) -> None:
+    def __init__(self, stream: Stream, ends: Sequence[int], stop: str | None) -> None:
         self.stream = stream
-        self.end = end
+        self.ends = ends
         self.stop = stop
         self.held = ""
         self.ended = False
@@ -225,7 +225,7 @@ class Text:
         """Add an id, or end the text with None; return what can be shown now."""
         if self.ended:
             return ""
-        self.ended = id is None or id == self.end
+        self.ended = id is None or id in self.ends
         text = self.stream.rest() if self.ended else self.stream.add(id)
         return self._before_stop(self.held + text) if self.stop else text
 

@@ -227,7 +227,7 @@ def compare(model: ModelFile, back: ModelFile, agree: Callable = same_bits) -> N
     def parts(found):
         text = getattr(found.tokenizer, "library_json", "null")
         vocabulary = json.loads(text) or found.tokenizer.vocabulary
-        return found.config, list(found.weights), vocabulary, found.tokenizer.end
+        return found.config, list(found.weights), vocabulary, {*found.tokenizer.ends}
     if parts(model) != parts(back):
         raise FormatError("what was written came back with another configuration, vocabulary or "
                           "names, so nothing is kept; this is a mistake of this program")

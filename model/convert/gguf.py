@@ -24,7 +24,8 @@ from model.command import command_line
 from model.convert import families
 from model.convert.model_file import (FormatError, ModelFile, Stored, explain, read_numbers,
                                       require, text_of)
-from model.convert.tokens import TokenTokenizer, end_of, tokenizer_parts, with_metadata
+from model.convert.gguf_tokens import CHARACTERS, HF_JSON, TOKENS, ends_of, tokenizer_json
+from model.convert.tokens import TokenTokenizer, with_metadata
 from model.config import TransformerConfig
 
 KEYS = {        # our options -> keys, without the architecture
@@ -52,16 +53,10 @@ GPT2 = families.GPT2._replace(
     names=NAMES | {"attention.qkv": "blk.{}.attn_qkv"})
 FAMILIES = {"llama": LLAMA, "gpt2": GPT2}
 BIASES = {"attention_bias": "attn_q", "mlp_bias": "ffn_up"}     # options -> what has them in Llamas
-BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-SPLITS = {"gpt-2": BYTES, "smollm": {"type": "Sequence", "pretokenizers": [
-    {"type": "Digits", "individual_digits": True}, BYTES]}}
-CONTROL, USER_DEFINED = 3, 4        # gguf.TokenType
 ARRAY = 9                           # gguf.GGUFValueType
 MOST_AXES = 4                       # of a tensor of llama.cpp
 TABLE = "token_embd.weight"
-TOKENS = "tokenizer.ggml."          # how keys of the tokenizer begin
-HF_JSON = "tokenizer.huggingface.json"
-NOTE, CHARACTERS = "minigrad.config", "minigrad.characters"     # keys of our own
+NOTE = "minigrad.config"            # a key of our own
 LISTS = (f"{TOKENS}tokens", f"{TOKENS}merges")  # which a tokenizer.json has, too
 
 
@@ -109,14 +104,14 @@ def _tokenizer(metadata, brought, file, vocab_size):
     that the GGUF file said."""
     if CHARACTERS in metadata and not file:
         return CharTokenizer.of(metadata[CHARACTERS], vocab_size)
-    end = end_of(metadata.get(f"{TOKENS}eos_token_id"), vocab_size)
+    ends = ends_of(metadata, vocab_size)
     if file:
-        return TokenTokenizer(text_of(file), end, vocab_size)
+        return TokenTokenizer(text_of(file), ends, vocab_size)
     with explain("its tokenizer cannot be read", "give its tokenizer.json by --tokenizer",
                  Exception):
         ours = NOTE in metadata and HF_JSON in metadata
         text = metadata[HF_JSON] if ours else tokenizer_json(metadata)
-        return TokenTokenizer(with_metadata(text, brought), end, vocab_size)
+        return TokenTokenizer(with_metadata(text, brought), ends, vocab_size)
 
 
 def _opened(library, path):
@@ -208,6 +203,12 @@ def _types(key, field):
     return types
 
 
+def metadata_of(path: AnyPath) -> dict[str, object]:
+    """Return the metadata of a file that was written."""
+    library = require("gguf", "gguf", f"{path} is a GGUF file")
+    return {key: _value(library, field) for key, field in _opened(library, path).fields.items()}
+
+
 def _array(library, path, kind, shape, start, size):
     """Return the blocks of a matrix, or numbers as float32."""
     if len(shape) == 2 and kind.name in BLOCKS and shape[1] % NUMBERS[kind.name] == 0:
@@ -240,32 +241,3 @@ def configuration(metadata: Mapping[str, object], tensors: Mapping[str, Stored]
         known |= {option: True for option, module in BIASES.items()
                   if f"blk.0.{module}.bias" in tensors}
     return families.configuration(f"its {architecture}", stated, family, **known), family
-
-
-def tokenizer_json(metadata: Mapping[str, object]) -> str:
-    """Return the tokenizer.json, as the library tokenizers reads it, of a GGUF file's byte-level
-    BPE (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
-    section 3.2; on bytes: Radford et al. 2019, section 2.2)."""
-    stated = {key.removeprefix(TOKENS): value for key, value in metadata.items()}
-    for key, known in (("model", ["gpt2"]), ("pre", SPLITS)):
-        if stated.get(key) not in known:
-            families.refuse("it", TOKENS + key, stated.get(key), *known)
-    tokens = stated["tokens"]
-    kinds = stated["token_type"]
-    if len(set(tokens)) < len(tokens) or len(kinds) != len(tokens):
-        raise FormatError("its tokens are not all different, or do not have one type each")
-    added = [dict(id=i, content=token, single_word=False, lstrip=False, rstrip=False,
-                  normalized=False, special=kind == CONTROL)
-             for i, (token, kind) in enumerate(zip(tokens, kinds))
-             if kind in (CONTROL, USER_DEFINED)]
-    before = None
-    if stated.get("add_bos_token"):
-        name = tokens[first := stated["bos_token_id"]]
-        special = {"SpecialToken": {"id": name, "type_id": 0}}
-        a, b = ({"Sequence": {"id": text, "type_id": 0}} for text in "AB")
-        before = {"type": "TemplateProcessing", "single": [special, a], "pair": [special, a, b],
-                  "special_tokens": {name: {"id": name, "ids": [first], "tokens": [name]}}}
-    return json.dumps(tokenizer_parts(
-        added_tokens=added, pre_tokenizer=SPLITS[stated["pre"]], post_processor=before,
-        decoder=BYTES, model=dict(type="BPE", vocab={token: i for i, token in enumerate(tokens)},
-                                  merges=stated["merges"])))

@@ -17,8 +17,11 @@ from minigrad.words import shown
 from model.config import TransformerConfig
 from model.convert import families, safetensors
 from model.convert.model_file import FormatError, Held, ModelFile, explain, some, text_of
-from model.convert.tokens import TokenTokenizer, end_of, tokenizer_parts, with_metadata
+from model.convert.tokens import (TokenTokenizer, ids_of_end, stated_ends, tokenizer_parts,
+                                  with_metadata)
 
+CONFIG, GENERATION = "config.json", "generation_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
 CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]      # a key of GGUF files, and its type
@@ -50,8 +53,8 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     MissingLibrary : its tokenizer is of tokens, and the library is not installed.
     """
     folder = pathlib.Path(path)
-    said = _json(folder / "config.json")
-    config, family = configuration(folder / "config.json", said)
+    said = _json(folder / CONFIG)
+    config, family = configuration(folder / CONFIG, said)
     tensors = _tensors(folder, family)
     table, output = (f"{family.names[name]}.weight" for name in ("token_embedding", "lm_head"))
     if config.tied and tensors.keys() >= {table, output}:
@@ -69,7 +72,10 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     if own.position == "rotary" and (own.block_size, asdict(own)) != (config.block_size,
                                                                       said.get(NOTE)):
         keys[LENGTH] = config.block_size, WHOLE
-    tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said, own,
+    stated = [said.get("eos_token_id")]
+    if (folder / GENERATION).is_file():         # which transformers takes first
+        stated.insert(0, _json(folder / GENERATION).get("eos_token_id"))
+    tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), stated, own,
                                   keys)
     return ModelFile("Hugging Face folder", own, weights, tokenizer, notes)
 
@@ -150,20 +156,19 @@ def _tensors(folder, family):
     return found
 
 
-def _tokenizer(path, said, config, keys):
-    """Return the tokenizer in a file, with these keys, and lines for the user."""
+def _tokenizer(path, stated, config, keys):
+    """Return the tokenizer in a file, with these keys, and lines for the user.  The first end that
+    is stated is the one of the model; it may be a list."""
     if not path.exists():
         raise FormatError(f"there is no {path}; give the model's tokenizer.json by --tokenizer")
     text = text_of(path)
     vocabulary = characters(_json(path, text))
-    said_end = said.get("eos_token_id")
-    notes = []
-    if isinstance(said_end, list) and said_end:
-        notes = [f"of the ids that end a text, {shown(str(said_end)[1:-1])}, the first is used"]
-        said_end = said_end[0]
-    end = end_of(said_end, config.vocab_size)
-    if end != said_end:
-        notes = [f"the id {shown(said_end)}, which should end a text, is no token; none does"]
+    stated = next((end for end in stated if end is not None), [])
+    stated = stated if isinstance(stated, list) else [stated]
+    ends = ids_of_end(stated, config.vocab_size)
+    wrong = [id for id in stated if id not in ends]
+    notes = [f"the id {shown(wrong[0])}, which should end a text, is no token"
+             + ("" if ends else "; none does")] if wrong else []
     with explain(f"{path} is not a tokenizer of this model", "give its tokenizer.json by "
                  "--tokenizer", (TypeError, ValueError)):
         if vocabulary:
@@ -172,7 +177,7 @@ def _tokenizer(path, said, config, keys):
             keys[CHAT_TEMPLATE] = template, STRING
         if keys:
             text = with_metadata(text, {"keys": keys})
-        return TokenTokenizer(text, end, config.vocab_size), notes
+        return TokenTokenizer(text, ends, config.vocab_size), notes
 
 
 def _chat_template(folder):
@@ -196,13 +201,13 @@ def write(path: AnyPath, model: ModelFile) -> Held:
     described = {
         "architectures": [family.architecture], "model_type": family.name, "dtype": "float32",
         **families.settings(replace(config, block_size=longest), family), **family.fixed,
-        "bos_token_id": None, "eos_token_id": tokenizer.end, NOTE: asdict(config)}
+        "bos_token_id": None, "eos_token_id": stated_ends(tokenizer), NOTE: asdict(config)}
     if family is families.GPT2:
         described |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout)
-    texts = {"config.json": _json_text(described),
-             "generation_config.json": _json_text({"eos_token_id": tokenizer.end}),
+    texts = {CONFIG: _json_text(described),
+             GENERATION: _json_text({"eos_token_id": stated_ends(tokenizer)}),
              "tokenizer.json": tokenizer_json(tokenizer),
-             "tokenizer_config.json": _json_text(_tokenizer_config(tokenizer, longest))}
+             TOKENIZER_CONFIG: _json_text(_tokenizer_config(tokenizer, longest))}
     for name, text in texts.items():
         with replacing(folder / name) as file:
             file.write(text.encode())

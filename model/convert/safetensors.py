@@ -19,7 +19,7 @@ from minigrad.packed import float32_of_bfloat16
 from minigrad.words import shown
 from model.convert.model_file import (FormatError, Held, Lazy, ModelFile, Stored, check_shapes,
                                       explain, read_numbers, require, shapes_of)
-from model.convert.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer, stated_ends
 from model.config import TransformerConfig
 
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # BF16 is the upper half of an F32
@@ -113,7 +113,7 @@ def write(path: AnyPath, model: ModelFile) -> Held:
     if isinstance(tokenizer, CharTokenizer):
         metadata["vocabulary"] = json.dumps(tokenizer.vocabulary)
     else:
-        metadata |= {"tokenizer": tokenizer.json, "end": json.dumps(tokenizer.end)}
+        metadata |= {"tokenizer": tokenizer.json, "end": json.dumps(stated_ends(tokenizer))}
     tensors = {name: Stored(shape, partial(model.weights.__getitem__, name))
                for name, shape in shapes_of(model.config).items()}
     write_tensors(path, tensors, metadata)

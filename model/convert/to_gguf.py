@@ -4,11 +4,7 @@ Matrices are stored as float32, float16, bfloat16 or in blocks of 8-bit numbers 
 one axis, and the positions, as float32.  Metadata that a model brought from a GGUF file goes out
 as it came, the chat template above all.
 
-The vocabulary of a model of characters goes out as one of the tokenizer of RWKV, which takes the
-longest token that a text begins with, and knows no token that ends a text.  (With llama.cpp's
-gpt2, token 11 would end it.)
-
-Source: constants.py of gguf 0.19 for keys and types; llama-vocab.cpp of llama.cpp for tokenizers.
+Source: constants.py of gguf 0.19 for keys and types.
 """
 import contextlib
 import json
@@ -20,13 +16,11 @@ from functools import partial
 import numpy as np
 
 from data.files import AnyPath
-from data.tokenizer import CharTokenizer
 from minigrad.words import any_of, shown
 from model.convert import families
-from model.convert.gguf import (ARRAY, CHARACTERS, CONTROL, FAMILIES, HF_JSON, NOTE, SPLITS, TOKENS,
-                                USER_DEFINED, configuration, read)
-from model.convert.model_file import (FormatError, Held, ModelFile, check_finite, explain,
-                                      require)
+from model.convert.gguf import ARRAY, FAMILIES, NOTE, configuration, metadata_of, read
+from model.convert.gguf_tokens import check, keys_of, without_end
+from model.convert.model_file import FormatError, Held, ModelFile, check_finite, explain, require
 
 __all__ = ["KINDS", "read", "write"]
 
@@ -43,9 +37,6 @@ SHARES = {"f16": 2.0 ** -11, "bf16": 2.0 ** -8, "q8_0": 1 / 254 + 2.0 ** -11 + 2
 BLOCK = 32                      # numbers of a block of q8_0
 ROWS = 1024                     # of a matrix, that are compared at a time
 STRING = 8                      # gguf.GGUFValueType
-NORMAL, UNUSED = 1, 5           # gguf.TokenType
-# Pairs of bytes that no text has: llama.cpp refuses a tokenizer without any merge.
-NO_MERGE = "ÿ ÿ"
 
 
 def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
@@ -95,10 +86,12 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
             writer.write_tensor_data(np.ascontiguousarray(numbers).view(np.uint8))
     finally:
         writer.close()
+    check(metadata_of(path), model.tokenizer)
     stored = families.layout(families.complete(model.config, family), family)
     rounded = {name: of.name.lower() for name, of in kinds.items()
                if name not in kept and of.name.lower() in SHARES}
-    return Held(partial(_agree, stored, rounded), any_of(sorted({*rounded.values()}) or [""]))
+    return Held(partial(_agree, stored, rounded), any_of(sorted({*rounded.values()}) or [""]),
+                without_end(model.tokenizer))
 
 
 def _writer(library, path, family):
@@ -188,7 +181,7 @@ def _metadata(library, model, family, tensors, of_kinds):
     length = f"{family.name}.context_length"
     if config.position == "rotary":     # a shorter block in fine-tuning takes no position away
         sizes[length] = max(config.block_size, theirs.get(length, 0))
-    tokens = _tokens(model.tokenizer)
+    tokens = keys_of(model.tokenizer)
     anew = sizes | of_kinds
     same = theirs.get("general.architecture") == family.name
     if same:        # what the file had, in its order, of this model
@@ -211,40 +204,3 @@ def _metadata(library, model, family, tensors, of_kinds):
             return map(types, brought[key][1])
         return [types.UINT32 if type(value) is int else types.get_type(value)]
     return {key: (value, *types_of(key, value)) for key, value in found.items()}
-
-
-def _tokens(tokenizer):
-    """Return the metadata of the tokenizer."""
-    if isinstance(tokenizer, CharTokenizer):
-        return _characters(tokenizer.vocabulary)
-    found = json.loads(tokenizer.library_json)
-    model = found["model"]
-    pre = [name for name, split in SPLITS.items() if split == found["pre_tokenizer"]]
-    if model["type"] != "BPE" or not pre or found["normalizer"]:
-        raise FormatError("its tokenizer is no byte-level BPE that splits a text as "
-                          f"{any_of([*SPLITS])}, and only such ones are written; give llama.cpp "
-                          "the model's own files")
-    names = {i: token for token, i in model["vocab"].items()}
-    kinds = dict.fromkeys(names, NORMAL)
-    for added in found["added_tokens"]:
-        names[added["id"]] = added["content"]
-        kinds[added["id"]] = CONTROL if added["special"] else USER_DEFINED
-    every = range(tokenizer.vocab_size)
-    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    stated = {"model": "gpt2", "pre": pre[0],
-              "tokens": [names.get(i, f"[UNUSED{i}]") for i in every],
-              "token_type": [kinds.get(i, UNUSED) for i in every], "merges": merges or [NO_MERGE]}
-    if tokenizer.end is not None:
-        stated["eos_token_id"] = tokenizer.end
-    return {TOKENS + key: value for key, value in stated.items()} | {
-        HF_JSON: tokenizer.library_json}
-
-
-def _characters(vocabulary):
-    """Return the metadata of a vocabulary of characters, as RWKV's tokenizer writes tokens: bytes
-    as \\xff."""
-    with explain("no GGUF file can hold half a pair of surrogates", "train on a text without it",
-                 UnicodeEncodeError):
-        tokens = ["".join(f"\\x{byte:02x}" for byte in c.encode()) for c in vocabulary]
-    return {f"{TOKENS}model": "rwkv", CHARACTERS: vocabulary, f"{TOKENS}tokens": tokens,
-            f"{TOKENS}token_type": [NORMAL] * len(tokens)}

@@ -4,7 +4,7 @@ its library `tokenizers`, which is imported when a tokenizer is made.
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ from model.convert.model_file import require
 REPLACED = "\ufffd"     # what the library makes of bytes that are no character
 MOST_IDS = 2            # ids of a model, for each id of its tokenizer
 METADATA = "minigrad.metadata"  # a key of a tokenizer.json in our checkpoints
+AT_ONCE = 4096          # texts that are encoded together
 MOST_HELD = 16          # tokens held back as parts of a character, which has four bytes at most
 
 
@@ -30,9 +31,17 @@ def with_metadata(json_text: str, metadata: dict[str, object]) -> str:
     return json.dumps(json.loads(json_text) | {METADATA: metadata})
 
 
-def end_of(stated: object, vocab_size: int) -> int | None:
-    """Return the id that ends a text, as a file states it; None if that is no id."""
-    return stated if type(stated) is int and 0 <= stated < vocab_size else None
+def ids_of_end(stated: Iterable[object], vocab_size: int) -> list[int]:
+    """Return the ids that end a text, as a file states them, each once; what is no id is left
+    out."""
+    ids = (id for id in stated if type(id) is int and 0 <= id < vocab_size)
+    return [*dict.fromkeys(ids)]
+
+
+def stated_ends(tokenizer: Tokenizer) -> int | list[int] | None:
+    """Return the ids that end a text, as files state them: none, one or several."""
+    first, *more = tokenizer.ends or [None]
+    return [first, *more] if more else first
 
 
 class TokenTokenizer(Tokenizer):
@@ -42,7 +51,7 @@ class TokenTokenizer(Tokenizer):
     Parameters
     ----------
     json : the text of the file.
-    end : the id of the end-of-text token, if there is one.
+    end : the id of the end-of-text token, if there is one, or all such ids.
     vocab_size : the number of ids of the model, V; it may have up to twice as many as the
         tokenizer, and the others stand for an empty text.
 
@@ -55,17 +64,16 @@ class TokenTokenizer(Tokenizer):
     unit = "token"
     ARRAYS = "tokenizer", "end"
 
-    def __init__(self, json: str, end: int | None = None, vocab_size: int | None = None) -> None:
+    def __init__(self, json: str, end: int | Sequence[int] | None = None,
+                 vocab_size: int | None = None) -> None:
         library = require("tokenizers", "convert", "its vocabulary is of tokens")
-        self.json, self.end = json, end
+        self.json = json
+        ends = [] if end is None else [end] if isinstance(end, int) else [*end]
+        self.end, *self.more_ends = ends or [None]
         self.library_json, self.metadata = _apart(json)
         with _answered("the library tokenizers cannot read its tokenizer"):
             self._tokenizer = library.Tokenizer.from_str(self.library_json)
-            self._tokenizer.no_truncation()
-            self._tokenizer.no_padding()
-            # BPE-dropout leaves out merges by chance, in training (Provilkov et al. 2020).
-            if hasattr(self._tokenizer.model, "dropout"):
-                self._tokenizer.model.dropout = None
+            self._keep_texts_whole()
             whole, bare = (self._tokenizer.encode("a", add_special_tokens=special)
                            for special in (True, False))
             self._anchor = bare.ids     # before a token, it keeps the token's leading space
@@ -79,27 +87,65 @@ class TokenTokenizer(Tokenizer):
         if not own <= self.vocab_size <= MOST_IDS * own:
             raise ValueError(f"a tokenizer of {own} ids for a model of {vocab_size}; give that of "
                              "the model")
-        if end is not None and not 0 <= end < self.vocab_size:
-            raise ValueError(f"its end is the id {end}, and ids lie between 0 and "
-                             f"{self.vocab_size - 1}")
-        # The tokens before every text.  Those that the tokenizer puts after one would end it.
+        for id in ends:
+            if not 0 <= id < self.vocab_size:
+                raise ValueError(f"its end is the id {id}, and ids lie between 0 and "
+                                 f"{self.vocab_size - 1}")
+        # The tokens before every text, and after it.  `encode` leaves out the latter, which would
+        # end it.
         mask = whole.special_tokens_mask
         self._first = whole.ids[:mask.index(0)] if 0 in mask else []
+        last = whole.ids[len(self._first) + len(bare.ids):] if 0 in mask else []
+        self.around = self._first, last
         check_ids(self._first, self.vocab_size)
-        self._special = {i for i, token in added.items() if token.special}
+        self.hidden = {i: token.content for i, token in added.items() if token.special}
+
+    def _keep_texts_whole(self):
+        """Turn off what would give a text other ids now and then; other programs shall, too."""
+        tokenizer = self._tokenizer
+        # BPE-dropout leaves out merges by chance, in training (Provilkov et al. 2020).
+        dropout = getattr(tokenizer.model, "dropout", None)
+        if tokenizer.truncation or tokenizer.padding or dropout:
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+            if dropout:
+                tokenizer.model.dropout = None
+            self.library_json = tokenizer.to_str()
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Return tokenizer.json as UTF-8 bytes, and `end`, -1 for none."""
-        return (np.frombuffer(self.json.encode(), np.uint8),
-                np.array(-1 if self.end is None else self.end))
+        """Return tokenizer.json as UTF-8 bytes, and the ids that end a text: -1 for none, one, or
+        several as a row."""
+        end = stated_ends(self)
+        return np.frombuffer(self.json.encode(), np.uint8), np.array(-1 if end is None else end)
 
     @classmethod
     def restored(cls, vocab_size: int, *arrays: np.ndarray) -> "TokenTokenizer":
         """Return the tokenizer of these arrays."""
         json, end = arrays
-        if json.ndim != 1 or json.dtype != np.uint8 or end.shape != () or end.dtype.kind != "i":
+        is_row = end.ndim == 1 and end.size > 1
+        if (json.ndim != 1 or json.dtype != np.uint8 or end.dtype.kind != "i"
+                or not (end.ndim == 0 or is_row)):
             raise ValueError("its tokenizer and end are no text and number")
-        return cls(json.tobytes().decode(), None if end == -1 else int(end), vocab_size)
+        ends = None if not is_row and end == -1 else end.tolist()
+        return cls(json.tobytes().decode(), ends, vocab_size)
+
+    def parts(self) -> dict[str, object]:
+        """Return its tokenizer.json as the library writes it: with all that a file may leave
+        out."""
+        return json.loads(self._tokenizer.to_str())
+
+    def differing(self, other: "TokenTokenizer", texts: Sequence[str]
+                  ) -> tuple[str, list[int], list[int]] | None:
+        """Return the first of many texts that another tokenizer gives other ids, with ours and
+        theirs; the tokens around a text count, too."""
+        for start in range(0, len(texts), AT_ONCE):
+            some = texts[start:start + AT_ONCE]
+            with _answered("the model's tokenizer cannot encode a text"):
+                pairs = zip(*(each._tokenizer.encode_batch(some) for each in (self, other)))
+                for text, (ours, theirs) in zip(some, pairs):
+                    if ours.ids != theirs.ids:
+                        return text, ours.ids, theirs.ids
+        return None
 
     @cached_property
     def vocabulary(self) -> list[str]:
@@ -134,7 +180,7 @@ class TokenTokenizer(Tokenizer):
 
     def stream(self, after: Iterable[int] = ()) -> "TokenStream":
         """Return a stream that decodes ids one by one, as the continuation of those in `after`."""
-        return TokenStream(self._text, after, self._special)
+        return TokenStream(self._text, after, self.hidden)
 
     def _text(self, ids):
         try:
@@ -160,8 +206,8 @@ class TokenStream(Stream):
     with a space that is dropped at the beginning of a text.
     """
 
-    def __init__(self, decode: Callable[[list[int]], str], after: Iterable[int], hidden: set[int]
-                 ) -> None:
+    def __init__(self, decode: Callable[[list[int]], str], after: Iterable[int],
+                 hidden: Mapping[int, str]) -> None:
         self._decode, self._hidden = decode, hidden
         self._before, self._waiting = [int(i) for i in after], []   # shown, and not yet shown
         self._shown = len(self._decode(self._before))               # characters

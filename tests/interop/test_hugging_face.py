@@ -4,6 +4,7 @@ models here what they compute there.
     python -m pytest tests/interop          with '.[interop]'
 """
 import contextlib
+import json
 import os
 import warnings
 from dataclasses import replace
@@ -20,7 +21,7 @@ from model.convert.tokens import TokenTokenizer
 from model.score.text import text_losses
 from tests.extras import lacking
 from tests.kit import random_config
-from tests.token_files import byte_level
+from tests.token_files import END, byte_level, special
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 if not lacking("interop"):
@@ -173,3 +174,44 @@ def test_tokens_and_the_end_of_a_text_are_known_to_transformers(tmp_path):
     assert theirs(text).input_ids == tokenizer.encode(text).tolist()
     assert theirs.eos_token_id == 0
     assert in_transformers(tmp_path / "hf").generation_config.eos_token_id == 0
+
+
+def begun():
+    """A tokenizer.json with <s> before each text, which it cuts."""
+    parts = json.loads(byte_level())
+    parts["added_tokens"].append(special(266, "<s>"))
+    parts["post_processor"] = {"type": "RobertaProcessing", "sep": [END, 0], "cls": ["<s>", 266],
+                               "trim_offsets": True, "add_prefix_space": False}
+    parts["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst",
+                           "stride": 0}
+    return json.dumps(parts)
+
+
+@pytest.mark.parametrize("ends", [[], [0], [5, 0, 3]])
+def test_ids_and_ends_of_what_is_written_are_those_that_transformers_reads(tmp_path, ends):
+    tokenizer = TokenTokenizer(begun(), ends)
+    config = replace(LONG["llama"], vocab_size=tokenizer.vocab_size)
+    weights = drawn(config, np.random.default_rng(0)).state_dict()
+    hugging_face.write(tmp_path, hugging_face.ModelFile("", config, weights, tokenizer))
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("the queen in the inn é漢🙂\n\n", f"a{END}b <s> c", ""):
+        assert theirs(text).input_ids == [*tokenizer.encode(text), 0]
+    said = in_transformers(tmp_path).generation_config.eos_token_id
+    assert (said if isinstance(said, list) else [said]) == (ends or [None])
+
+
+@pytest.mark.parametrize("config, generation", [(0, 1), (0, [4, 1]), (None, [1]), (1, "no file")])
+def test_a_text_ends_where_transformers_ends_it(tmp_path, config, generation):
+    tokenizer = TokenTokenizer(byte_level(), 0)
+    small = replace(LONG["llama"], vocab_size=tokenizer.vocab_size)
+    weights = drawn(small, np.random.default_rng(0)).state_dict()
+    hugging_face.write(tmp_path, hugging_face.ModelFile("", small, weights, tokenizer))
+    (tmp_path / "generation_config.json").unlink()
+    stated = {"config.json": config, "generation_config.json": generation}
+    for name, value in stated.items():
+        if value != "no file":
+            said = json.loads((tmp_path / name).read_text()) if (tmp_path / name).exists() else {}
+            (tmp_path / name).write_text(json.dumps(said | {"eos_token_id": value}))
+    theirs = in_transformers(tmp_path).generation_config.eos_token_id
+    ours = hugging_face.read(tmp_path).tokenizer.ends
+    assert ours == tuple(theirs if isinstance(theirs, list) else [theirs])

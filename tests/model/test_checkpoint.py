@@ -221,6 +221,8 @@ def test_a_tokenizer_of_tokens_comes_back_with_its_end(path, end):
     ({"tokenizer": np.zeros((2, 2), np.uint8)}, "tokenizer and end"),
     ({"tokenizer": np.zeros(2)}, "tokenizer and end"),
     ({"end": np.zeros(1, int)}, "tokenizer and end"),
+    ({"end": np.zeros((2, 2), int)}, "tokenizer and end"),
+    ({"end": np.array([0, -1])}, "-1"),
     ({"end": np.array(1.0)}, "tokenizer and end"),
     ({"end": np.array(270)}, "270"),
     ({"end": np.array(-2)}, "-2"),

@@ -1,5 +1,6 @@
 """Windows, the probabilities from which ids are drawn, and where a text ends."""
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -380,3 +381,17 @@ def test_a_large_model_shows_each_token_as_it_comes(monkeypatch, model):
         texts.append(generate(model, TOKENIZER, "a", 7, seed=0))
         assert drawn == {SMALL: [7], 1: [1] * 7}.get(small, [2, 2, 2, 1])
     assert len(set(texts)) == 1
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_generate_ends_with_any_of_the_ends_alone_and_among_many(model, cache):
+    tokenizer = CharTokenizer(TOKENIZER.vocabulary)
+    settings = dict(max_new_tokens=60, cache=cache)
+    unended = [generate(model, tokenizer, "b", seed=seed, **settings)[1:] for seed in range(9)]
+    tokenizer.end, *tokenizer.more_ends = map(tokenizer.vocabulary.index, "acd")
+    pieces = stream_many(model, tokenizer, "b", range(9), **settings)
+    texts = ["".join(text) for text in zip(*pieces)]
+    assert texts == [re.split("[acd]", text)[0] for text in unended]
+    assert {text[len(found)] for text, found in zip(unended, texts) if text != found} == {*"acd"}
+    assert texts == [generate(model, tokenizer, "b", seed=seed, **settings)[1:]
+                     for seed in range(9)]

@@ -242,7 +242,7 @@ REFUSED = {
     "a size too few": ({"llama.block_count": None}, "its llama lacks block_count"),
     "a size that is a text": ({"llama.block_count": "2"}, "n_layer takes a whole number"),
     "a merge of 10,000 characters": ({"tokenizer.ggml.merges": ["x " + "y" * 10 ** 4]},
-                                     "cannot read its tokenizer"),
+                                     "its merge x y+... is of a token that it has not"),
     "10^18 layers": ({"llama.block_count": Number(10 ** 18)}, "claims 10{18} layers, and holds"),
     "10^18 channels": ({"llama.embedding_length": Number(10 ** 18),
                         "llama.rope.dimension_count": None}, r"is not that of its weights"),
@@ -273,15 +273,15 @@ REFUSED = {
     "a value of an unknown kind": ({"x": struct.pack("<I", 13)}, "of the kind 13, which GGUF"),
     "an alignment of 0": ({"general.alignment": 0}, "Invalid alignment"),
     "another split": ({"tokenizer.ggml.pre": "llama-bpe"}, "pre = llama-bpe, .*--tokenizer"),
-    "no split": ({"tokenizer.ggml.pre": None}, "pre = None, .*--tokenizer"),
-    "no merges": ({"tokenizer.ggml.merges": None}, "merges.*--tokenizer"),
-    "merges of nothing": ({"tokenizer.ggml.merges": ["x yz"]}, "cannot read its tokenizer"),
+    "no merges": ({"tokenizer.ggml.merges": None}, "has no .*merges, a list of .*--tokenizer"),
+    "merges of nothing": ({"tokenizer.ggml.merges": ["x yz"]}, "merge x yz is of a token that"),
     "a token twice": ({"tokenizer.ggml.tokens": [END] * V}, "not all different"),
     "more tokens than rows": ({"tokenizer.ggml.tokens": [*TOKENS, "the quick"],
                                "tokenizer.ggml.token_type": [1] * (V + 1)},
                               f"{V + 1} ids for a model of {V}"),
     "a beginning that is no token": ({"tokenizer.ggml.add_bos_token": True,
-                                      "tokenizer.ggml.bos_token_id": V}, "out of range"),
+                                      "tokenizer.ggml.bos_token_id": V},
+                                     f"bos_token_id is {V}, and it has {V} tokens; give its"),
 }
 
 

@@ -213,16 +213,30 @@ def test_only_a_tokenizer_of_characters_is_taken_for_one():
         assert characters(said | changed) is None, changed
 
 
-@pytest.mark.parametrize("ends, end, note", [
-    (None, 0, None), ([2, *[0] * 10_000], 2, "of the ids that end a text, 2, 0, "),
-    (int("7" * 4_000), None, "which should end a text, is no token; none does")],
+@pytest.mark.parametrize("generation, config, ends, note", [
+    (0, 0, (0,), None), (None, 0, (0,), None), ("no file", 3, (3,), None), (1, 0, (1,), None),
+    ([2, *[0] * 10_000], 1, (2, 0), None), ("no file", [5, 4, 5], (5, 4), None), ([], 7, (), None),
+    (int("7" * 4_000), 0, (), "which should end a text, is no token; none does"),
+    ([3, -1], 0, (3,), "the id -1, which should end a text, is no token")],
     ids=lambda value: str(value)[:20])
-def test_a_tokenizer_of_tokens_comes_back_with_the_end_of_a_text(tmp_path, ends, end, note):
+def test_read_takes_all_ends_of_generation_config_or_else_of_config(
+        tmp_path, generation, config, ends, note):
     hugging_face.write(tmp_path, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["eos_token"] == END
-    if ends is not None:
-        change(tmp_path / "config.json", {"eos_token_id": ends})
+    change(tmp_path / "config.json", {"eos_token_id": config})
+    if generation == "no file":
+        (tmp_path / "generation_config.json").unlink()
+    else:
+        change(tmp_path / "generation_config.json", {"eos_token_id": generation})
     back = hugging_face.read(tmp_path)
-    assert (back.tokenizer.json, back.tokenizer.end) == (byte_level(), end)
-    assert (back.notes == []) if note is None else (note in back.notes[0])
+    assert (back.tokenizer.json, back.tokenizer.ends) == (byte_level(), ends)
+    assert (back.notes == []) if note is None else (back.notes[0].endswith(note))
     assert len(str(back.notes)) < 200
+
+
+@pytest.mark.parametrize("ends, said", [([], None), ([4], 4), ([5, 0, 4], [5, 0, 4])])
+def test_write_says_all_ends_in_both_configurations(tmp_path, ends, said):
+    hugging_face.write(tmp_path, found(LLAMA, TokenTokenizer(byte_level(), ends)))
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((tmp_path / name).read_text())["eos_token_id"] == said
+    assert hugging_face.read(tmp_path).tokenizer.ends == tuple(ends)

@@ -102,6 +102,30 @@ def test_ids_beyond_those_of_the_tokenizer_stand_for_an_empty_text():
         assert "ids lie between 0 and 271" in refusal(ValueError, tokenizer.decode, ids)
 
 
+@pytest.mark.parametrize("given, ends", [(None, ()), (3, (3,)), ([], ()), ([3], (3,)),
+                                         ([5, 0, 3], (5, 0, 3))])
+def test_restored_gives_all_ends_back(given, ends):
+    tokenizer = TokenTokenizer(byte_level(), given)
+    assert tokenizer.ends == ends
+    assert tokenizer.end == (ends[0] if ends else None)
+    _, kept = tokenizer.arrays()
+    assert kept.tolist() == (-1 if not ends else [*ends] if len(ends) > 1 else ends[0])
+    assert TokenTokenizer.restored(266, *tokenizer.arrays()).ends == ends
+
+
+def test_differing_names_a_text_with_other_ids_or_tokens_around_it():
+    tokenizer, other = TokenTokenizer(byte_level()), TokenTokenizer(byte_fallback())
+    texts = ["a"] * 5000 + [" the", "b"]
+    assert tokenizer.differing(tokenizer, texts) is None
+    parts = json.loads(byte_level())
+    parts["model"]["merges"].remove("h e")
+    parts["model"]["merges"].remove("Ġt he")
+    found = tokenizer.differing(TokenTokenizer(json.dumps(parts)), texts)
+    assert found == (" the", [259], [262, tokenizer.vocabulary.index("e")])
+    assert tokenizer.differing(other, [""]) == ("", [], [1, 2])
+    assert tokenizer.around == ([], []) and other.around == ([1], [2])
+
+
 def test_a_file_that_cuts_texts_short_or_fills_them_up_does_neither_here():
     parts = json.loads(byte_level())
     parts["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst",
@@ -110,6 +134,9 @@ def test_a_file_that_cuts_texts_short_or_fills_them_up_does_neither_here():
                         "pad_id": 0, "pad_type_id": 0, "pad_token": END}
     tokenizer = TokenTokenizer(json.dumps(parts))
     assert tokenizer.encode("qqq").tolist() == [tokenizer.vocabulary.index("q")] * 3
+    # Nor does it in another program, into which it goes out.
+    parts = json.loads(tokenizer.library_json)
+    assert parts["truncation"] is parts["padding"] is None
 
 
 @pytest.mark.parametrize("dropout", [0.5, 1.0])
@@ -118,6 +145,7 @@ def test_token_tokenizer_gives_the_ids_without_dropout_each_time_and_in_copies(d
     parts["model"]["dropout"] = dropout
     tokenizer, expected = TokenTokenizer(json.dumps(parts)), TokenTokenizer(byte_level())
     restored = TokenTokenizer.restored(tokenizer.vocab_size, *tokenizer.arrays())
+    assert json.loads(tokenizer.library_json)["model"]["dropout"] is None
     for each in (tokenizer, restored, pickle.loads(pickle.dumps(tokenizer))):
         for _ in range(10):
             assert each.encode(TEXT).tolist() == expected.encode(TEXT).tolist()
