@@ -5,7 +5,7 @@ Shapes: B texts, T ids (of characters or tokens), V vocabulary.
 """
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -146,7 +146,8 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     Parameters
     ----------
     max_new_tokens : characters or tokens, after which a text ends.  It ends earlier with one of
-        the tokenizer's `ends`, or before `stop` would be written.
+        the tokenizer's `ends`, or before `stop` would be written, in which special tokens may
+        stand by their names.
     temperature : divides the logits; 0 always takes the likeliest id.
     top_k : draw from this many of the likeliest ids only.
     top_p : then from the fewest likeliest that together have at least this probability (Holtzman
@@ -164,7 +165,7 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     ids = beginning(tokenizer, prompt)
     reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
     generators = [generator(seed, "sampling") for seed in seeds]
-    texts = [Text(tokenizer.stream(ids), tokenizer.ends, stop) for _ in seeds]
+    texts = [Text(tokenizer.stream(ids), tokenizer.ends, stop, tokenizer.hidden) for _ in seeds]
     return _continue(reader, generators, texts, max_new_tokens, drawing)
 
 
@@ -212,13 +213,16 @@ class Text:
     stream : decodes the ids.
     ends : the ids that end the text.
     stop : the characters before which the text ends, or None.
+    hidden : the names of ids that are not shown; `stop` may have them.
     """
 
-    def __init__(self, stream: Stream, ends: Sequence[int], stop: str | None) -> None:
+    def __init__(self, stream: Stream, ends: Sequence[int], stop: str | None,
+                 hidden: Mapping[int, str]) -> None:
         self.stream = stream
         self.ends = ends
         self.stop = stop
-        self.held = ""
+        self.hidden = hidden
+        self.held = []          # pairs: a character, and the same or "" as it is shown
         self.ended = False
 
     def add(self, id: int | None) -> str:
@@ -227,14 +231,17 @@ class Text:
             return ""
         self.ended = id is None or id in self.ends
         text = self.stream.rest() if self.ended else self.stream.add(id)
-        return self._before_stop(self.held + text) if self.stop else text
+        return self._before_stop(text, self.hidden.get(id, "")) if self.stop else text
 
-    def _before_stop(self, text):
-        if (at := text.find(self.stop)) >= 0:
+    def _before_stop(self, text, hidden):
+        held = self.held + [(c, c) for c in text] + [(c, "") for c in hidden]
+        whole = "".join(c for c, _ in held)
+        ready = whole.find(self.stop)
+        if ready >= 0:
             self.ended = True
-            return text[:at]
-        shown = len(text)
-        if not self.ended:
-            shown -= max(n for n in range(len(self.stop)) if text.endswith(self.stop[:n]))
-        self.held = text[shown:]
-        return text[:shown]
+        else:
+            ready = len(whole)
+            if not self.ended:
+                ready -= max(n for n in range(len(self.stop)) if whole.endswith(self.stop[:n]))
+        self.held = held[ready:]
+        return "".join(shown for _, shown in held[:ready])

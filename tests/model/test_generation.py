@@ -1,4 +1,5 @@
 """Windows, the probabilities from which ids are drawn, and where a text ends."""
+import json
 import math
 import re
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from model.convert.tokens import TokenTokenizer
 from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning, stream_many,
                               window_start)
 from tests.kit import normal, opinionated, refusal
-from tests.token_files import END, byte_fallback, byte_level
+from tests.token_files import END, byte_fallback, byte_level, special
 
 INF = math.inf
 TOKENIZER = CharTokenizer("\t\n abcdefgh")     # in which the line break is not the first
@@ -395,3 +396,23 @@ def test_generate_ends_with_any_of_the_ends_alone_and_among_many(model, cache):
     assert {text[len(found)] for text, found in zip(unended, texts) if text != found} == {*"acd"}
     assert texts == [generate(model, tokenizer, "b", seed=seed, **settings)[1:]
                      for seed in range(9)]
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("text, stop, shown", [
+    (f"the{END}in", END, "the"),                    # alone, after what is shown
+    (f"the{END}in", f"{END}i", "the"), (f"the{END}in", f"e{END}", "th"),
+    (f"a{END}{END}b", f"{END}{END}", "a"), (f"a{END}b{END}{END}c", f"{END}{END}", "ab"),
+    (f"the{END}in q", f"h{END}", "thein q"),        # not at all: what was held back is shown
+    (f"the{END}", f"{END}q", "the"),
+    ("a\n<x>b", "<x>", "a\n")])                     # a token that is shown
+def test_generate_ends_before_a_stop_with_special_tokens_in_it(text, stop, shown):
+    parts = json.loads(byte_level())
+    parts["added_tokens"].append(special(266, "<x>") | {"special": False})
+    tokenizer = TokenTokenizer(json.dumps(parts))
+    n = len(tokenizer.encode(text))
+    found = stream(Reciting(text, tokenizer=tokenizer), tokenizer, "q", n, stop=stop)
+    assert "".join(found) == shown
+    tokenizer.end = 0       # what ends a text counts as written, too
+    found = "".join(stream(Reciting(text, tokenizer=tokenizer), tokenizer, "q", n, stop=stop))
+    assert found == min(shown, text.split(END)[0], key=len)
