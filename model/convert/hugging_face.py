@@ -13,7 +13,7 @@ import numpy as np
 
 from data.files import AnyPath, replacing
 from data.tokenizer import CharTokenizer, Tokenizer
-from minigrad.words import shown
+from minigrad.words import any_of, shown
 from model.config import TransformerConfig
 from model.convert import families, safetensors
 from model.convert.model_file import FormatError, Held, ModelFile, explain, some, text_of
@@ -24,7 +24,10 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
-CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]      # a key of GGUF files, and its type
+# Keys of GGUF files, and their types: a template, one with a name, and the names of these
+CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]
+NAMED, NAMES, STRINGS = f"{CHAT_TEMPLATE}.", "tokenizer.chat_templates", [9, 8]
+DEFAULT = "default"     # the template that has no name in a GGUF file
 LENGTH, WHOLE = "llama.context_length", [4]
 # Buffers that older versions stored, of any dtype; the configuration says what they hold.
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
@@ -173,22 +176,63 @@ def _tokenizer(path, stated, config, keys):
                  "--tokenizer", (TypeError, ValueError)):
         if vocabulary:
             return CharTokenizer.of(vocabulary, config.vocab_size), []
-        if template := _chat_template(path.parent):
-            keys[CHAT_TEMPLATE] = template, STRING
+        templates, said = _chat_templates(path.parent)
+        keys |= _template_keys(templates)
         if keys:
             text = with_metadata(text, {"keys": keys})
-        return TokenTokenizer(text, ends, config.vocab_size), notes
+        return TokenTokenizer(text, ends, config.vocab_size), notes + said
 
 
-def _chat_template(folder):
-    """Return how a folder's model is asked, from the two places where it may stand."""
-    alone = folder / "chat_template.jinja"
-    beside = folder / "tokenizer_config.json"
-    if alone.is_file():
-        return text_of(alone)
-    if beside.is_file():
-        template = _json(beside).get("chat_template")
-        return template if isinstance(template, str) else None
+def _chat_templates(folder):
+    """Return how a folder's model is asked, name -> template, from the first place that has any, in
+    the order of transformers; and lines about what is left out."""
+    files = {DEFAULT: folder / "chat_template.jinja"}
+    files |= {path.stem: path for path in sorted(folder.glob("additional_chat_templates/*.jinja"))}
+    found = {"files ending in .jinja": {name: text_of(path) for name, path in files.items()
+                                        if path.is_file()}}
+    notes = []
+    for file in (TOKENIZER_CONFIG, "chat_template.json"):
+        if (folder / file).is_file():
+            stated = _json(folder / file).get("chat_template")
+            found[file] = _named(stated)
+            if found[file] is None:
+                notes.append(f"the chat_template of {file} is no text, and no texts with names; it "
+                             "is left out")
+    first, *others = [place for place, templates in found.items() if templates] or [None]
+    for place in others:
+        if found[place] != found[first]:
+            notes.append(f"the chat templates of {place} are left out, as there are {first}")
+    templates = found.get(first, {})
+    if templates and DEFAULT not in templates:
+        notes.append(f"its chat templates are {any_of([*map(shown, templates)])}, and none is the "
+                     "default, so other programs may ask for a name")
+    return templates, notes
+
+
+def _named(stated):
+    """Return chat templates by their names: they may be one text, a dict, or a list of dicts; None
+    if they are none of these."""
+    if stated is None:
+        return {}
+    if isinstance(stated, str):
+        return {DEFAULT: stated}
+    with contextlib.suppress(AttributeError, KeyError, TypeError):
+        if isinstance(stated, list):
+            stated = {each["name"]: each["template"] for each in stated}
+        if all(isinstance(text, str) for pair in stated.items() for text in pair):
+            return stated
+    return None
+
+
+def _template_keys(templates):
+    """Return the keys of a GGUF file, with their types, of chat templates."""
+    named = {name: text for name, text in templates.items() if name != DEFAULT}
+    keys = {NAMED + name: (text, STRING) for name, text in named.items()}
+    if named:
+        keys[NAMES] = [*named], STRINGS
+    if DEFAULT in templates:
+        keys[CHAT_TEMPLATE] = templates[DEFAULT], STRING
+    return keys
 
 
 def write(path: AnyPath, model: ModelFile) -> Held:
@@ -240,8 +284,15 @@ def _tokenizer_config(tokenizer, longest):
     """Return what makes transformers take tokenizer.json as it is."""
     found = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
              "model_max_length": longest}
-    if CHAT_TEMPLATE in _keys(tokenizer):
-        found["chat_template"], _ = _keys(tokenizer)[CHAT_TEMPLATE]
+    keys = _keys(tokenizer)
+    templates = {DEFAULT if key == CHAT_TEMPLATE else key.removeprefix(NAMED): value
+                 for key, (value, _) in keys.items()
+                 if key == CHAT_TEMPLATE or key.startswith(NAMED)}
+    if {*templates} == {DEFAULT}:
+        found["chat_template"] = templates[DEFAULT]
+    elif templates:
+        found["chat_template"] = [{"name": name, "template": text}
+                                  for name, text in templates.items()]
     if tokenizer.end is not None:
         from tokenizers import Tokenizer    # which is there, as the tokenizer could be made
         found["eos_token"] = Tokenizer.from_str(tokenizer.library_json).id_to_token(tokenizer.end)

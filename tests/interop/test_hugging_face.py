@@ -215,3 +215,30 @@ def test_a_text_ends_where_transformers_ends_it(tmp_path, config, generation):
     theirs = in_transformers(tmp_path).generation_config.eos_token_id
     ours = hugging_face.read(tmp_path).tokenizer.ends
     assert ours == tuple(theirs if isinstance(theirs, list) else [theirs])
+
+
+@pytest.mark.parametrize("files", [
+    {"tokenizer_config.json": "A"}, {"chat_template.jinja": "J", "tokenizer_config.json": "A"},
+    {"tokenizer_config.json": [{"name": "default", "template": "D"},
+                               {"name": "rag", "template": "R"}]},
+    {"tokenizer_config.json": {"default": "D", "rag": "R"}},
+    {"chat_template.jinja": "J", "additional_chat_templates/rag.jinja": "R"},
+    {"additional_chat_templates/rag.jinja": "R", "tokenizer_config.json": "A"}], ids=str)
+def test_chat_templates_are_those_that_transformers_reads_before_and_after(tmp_path, files):
+    tokenizer = TokenTokenizer(byte_level(), 0)
+    config = replace(LONG["llama"], vocab_size=tokenizer.vocab_size)
+    weights = drawn(config, np.random.default_rng(0)).state_dict()
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    hugging_face.write(before, hugging_face.ModelFile("", config, weights, tokenizer))
+    for name, content in files.items():
+        path = before / name
+        path.parent.mkdir(exist_ok=True)
+        if name.endswith(".json"):
+            content = json.dumps(json.loads(path.read_text()) | {"chat_template": content})
+        path.write_text(content)
+    hugging_face.write(after, hugging_face.read(before))
+    first, second = (AutoTokenizer.from_pretrained(folder).chat_template
+                     for folder in (before, after))
+    assert first == second

@@ -282,6 +282,20 @@ def test_a_beginning_is_not_lost_in_a_folder(tmp_path):
     assert stated[f"{G}bos_token_id"] == 0
 
 
+def test_templates_with_names_go_from_a_folder_into_a_file_and_back(tmp_path):
+    convert(written(tmp_path / "m.gguf", *llama()), tmp_path / "out", tmp_path / "hf")
+    config = tmp_path / "hf" / "tokenizer_config.json"
+    listed = [{"name": "default", "template": "A"}, {"name": "tool_use", "template": "T"}]
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": listed}))
+    convert(*(tmp_path / name for name in ("hf", "out2", "named.gguf", "out3", "hf2")))
+    stated = gguf.metadata_of(tmp_path / "named.gguf")
+    assert {key: value for key, value in stated.items() if "chat" in key} == {
+        "tokenizer.chat_template": "A", "tokenizer.chat_template.tool_use": "T",
+        "tokenizer.chat_templates": ["tool_use"]}
+    back = json.loads((tmp_path / "hf2" / "tokenizer_config.json").read_text())
+    assert sorted(map(str, back["chat_template"])) == sorted(map(str, listed))
+
+
 def saved(path, tokenizer):
     """Save a small model with a tokenizer; all its logits are alike."""
     config = TransformerConfig(tokenizer.vocab_size, block_size=32, n_layer=1, n_head=2, n_embd=32,

@@ -240,3 +240,46 @@ def test_write_says_all_ends_in_both_configurations(tmp_path, ends, said):
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / name).read_text())["eos_token_id"] == said
     assert hugging_face.read(tmp_path).tokenizer.ends == tuple(ends)
+
+
+NAMED = {"default": "é {{ x }}", "tool_use": "T"}
+LISTED = [{"name": name, "template": text} for name, text in NAMED.items()]
+
+
+@pytest.mark.parametrize("files, templates, note", [
+    ({"tokenizer_config.json": "A"}, {"default": "A"}, ""),
+    ({"tokenizer_config.json": LISTED}, NAMED, ""), ({"tokenizer_config.json": NAMED}, NAMED, ""),
+    ({"chat_template.json": "J"}, {"default": "J"}, ""),
+    ({"chat_template.json": LISTED}, NAMED, ""),
+    ({"tokenizer_config.json": "A", "chat_template.json": "A"}, {"default": "A"}, ""),
+    ({"tokenizer_config.json": "A", "chat_template.json": "J"}, {"default": "A"},
+     "the chat templates of chat_template.json are left out, as there are tokenizer_config.json"),
+    ({"chat_template.jinja": "B", "tokenizer_config.json": "A"}, {"default": "B"},
+     "the chat templates of tokenizer_config.json are left out, as there are files ending in"),
+    ({"chat_template.jinja": "B", "additional_chat_templates/rag.jinja": "R"},
+     {"default": "B", "rag": "R"}, ""),
+    ({"additional_chat_templates/rag.jinja": "R"}, {"rag": "R"},
+     "are rag, and none is the default"),
+    ({"tokenizer_config.json": 3}, {}, "the chat_template of tokenizer_config.json is no text"),
+    ({"tokenizer_config.json": [{"name": "default"}]}, {}, "tokenizer_config.json is no text")],
+    ids=str)
+def test_read_keeps_all_chat_templates_in_the_order_of_transformers(tmp_path, files, templates,
+                                                                    note):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    hugging_face.write(first, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
+    for name, content in files.items():
+        (first / name).parent.mkdir(exist_ok=True)
+        text = content if name.endswith(".jinja") else json.dumps({"chat_template": content})
+        written(first / name, text)
+    model = hugging_face.read(first)
+    assert [note in said for said in model.notes] == ([True] if note else [])
+    hugging_face.write(second, model)
+    back = hugging_face.read(second)
+    keys = back.tokenizer.metadata.get("keys", {})
+    stated = {key: value for key, (value, _) in keys.items()}
+    assert stated.pop("tokenizer.chat_template", None) == templates.get("default")
+    names = [name for name in templates if name != "default"]
+    assert stated.pop("tokenizer.chat_templates", []) == names
+    assert stated == {f"tokenizer.chat_template.{name}": templates[name] for name in names}
