@@ -11,7 +11,7 @@ to `.grad`.
 This file knows NumPy arrays and no particular op.
 """
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
@@ -24,6 +24,7 @@ import numpy as np
 
 from minigrad.gradients import parts_of, sum_of
 from minigrad.watching import tell, watchers
+from minigrad.words import shown
 
 OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
 Array = Any     # an argument of an op: a Tensor or an ndarray; a number or list is made an array
@@ -70,7 +71,7 @@ class Tensor:
         self.node = None
         if requires_grad:
             if array.dtype.kind != "f":
-                raise TypeError(f"only floats have gradients, and this is {_brief(array)}; "
+                raise TypeError(f"only floats have gradients, and this is {brief(array)}; "
                                 "convert it first, for instance with array.astype(np.float32)")
             self.node = Node("leaf", array.shape, array.dtype)
 
@@ -101,21 +102,21 @@ class Tensor:
     @grad.setter
     def grad(self, value):
         if self.node is None or self.node.op != "leaf":
-            raise ValueError(f"{self!r} is no leaf: a gradient is kept only where "
+            raise ValueError(f"{brief(self)} is no leaf: a gradient is kept only where "
                              "requires_grad=True was given")
         if value is not None:           # optimisers read it as numbers of the data's type
             value = np.asarray(value)
             if value.shape != self.node.shape or value.dtype != self.node.dtype:
                 raise ValueError("a gradient has the shape and type that its tensor was made with, "
                                  f"{self.node.dtype}{list(self.node.shape)}, and this is "
-                                 f"{_brief(value)}")
+                                 f"{brief(value)}")
             value = np.require(value, requirements="W")     # clipping writes into it
         self.node.grad = value
 
     def __repr__(self) -> str:
-        kind = "constant" if self.node is None else self.node.op
-        data = _brief(self.data) if self.size > 20 else self.data
-        return f"Tensor({data}, {kind})"
+        if self.size > 20:
+            return brief(self)
+        return f"Tensor({self.data}, {_kind(self)})"
 
     def item(self) -> float:
         """Return the single number that the tensor holds."""
@@ -145,10 +146,10 @@ class Tensor:
                             "it frees the graph (compute the value again, or sum the losses and go "
                             "back once), and there are no second derivatives")
         if self.node is None:
-            raise ValueError(f"{self!r} depends on nothing that requires a gradient")
+            raise ValueError(f"{brief(self)} depends on nothing that requires a gradient")
         if g is None:
             if self.data.size != 1:
-                raise ValueError(f"{_brief(self.data)} is not a single number: say which gradient "
+                raise ValueError(f"{brief(self.data)} is not a single number: say which gradient "
                                  "to start from, as in y.backward(g), or sum it first")
             g = np.ones_like(self.data)
         g = Tensor(g).data
@@ -195,7 +196,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             made = f(*arrays, **settings)
             if type(made) is not tuple:
                 raise TypeError("an op returns its value and its vjps, as in y, (dx,), and this "
-                                f"returned {_brief(made)}")
+                                f"returned {brief(made)}")
             several = type(made[0]) is list
             values = zip(*made, strict=True) if several else [made]
             out = [_record(name, value, vjps, parents) for value, vjps in values]
@@ -203,7 +204,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             if settings and arrays is args:         # they do not fit the arguments of the op
                 takes = ", ".join(signature.parameters).replace("axis", "axis (PyTorch's dim)")
                 error.args = f"{error}; {name} takes {takes}",
-            error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
+            error.add_note(f"in {name}({', '.join(map(brief, arrays))})")
             raise
         if watchers.get():
             tell(name, "forward", started, None, args, out)
@@ -250,7 +251,7 @@ def _record(name, value, vjps, parents):
         parents, vjps = zip(*needed)
     elif not callable(vjps):
         raise TypeError(f"the vjps of {name} are a function, or a tuple of one for each argument, "
-                        f"and these are {_brief(vjps)}")
+                        f"and these are {brief(vjps)}")
     out.node = Node(name, array.shape, array.dtype, parents, vjps)
     return out
 
@@ -296,7 +297,7 @@ def _run_backward(root, g):
                     heappush(waiting, (-parent.birth, parent))
                 sums[parent] = sum_of(parent, dx, *sums.get(parent, (None, False)))
         except Exception as error:
-            error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
+            error.add_note(f"in the gradient of {node.op}, from {brief(g)}")
             raise
         node.vjps = node.parents = None     # and with them the arrays that the vjps kept
         if watchers.get():
@@ -331,5 +332,23 @@ def _unfit(dtype):
                      "convert it first, for instance with array.astype(np.float32)")
 
 
-def _brief(a):
-    return f"{a.dtype}{list(a.shape)}" if isinstance(a, np.ndarray) else repr(a)
+def _kind(tensor):
+    """Return the op that made a tensor, or that it is a leaf or a constant."""
+    return "constant" if tensor.node is None else tensor.node.op
+
+
+def brief(value: Any) -> str:
+    """Return a value as a message shows it: shape and type of an array, and at most three parts of
+    a list."""
+    if isinstance(value, Tensor):
+        return f"Tensor({value.dtype}{list(value.shape)}, {_kind(value)})"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype}{list(value.shape)}"
+    if not isinstance(value, (list, tuple)):
+        holds = isinstance(value, Collection) and not isinstance(value, str)
+        return f"a {type(value).__name__} of {len(value)}" if holds else shown(repr(value))
+    parts = [brief(part) for part in value[:3]]
+    if len(value) > 3:
+        parts.append(f"... {len(value)} of them")
+    inside = ", ".join(parts)
+    return f"[{inside}]" if isinstance(value, list) else f"({inside})"

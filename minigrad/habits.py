@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from minigrad.core import Node, Tensor
+from minigrad.core import Node, Tensor, brief
 from minigrad.ops import OPS
 
 # Names that NumPy or PyTorch have, and what is written here.
@@ -185,7 +185,7 @@ def _format(self: Tensor, how: str) -> str:
     if not how:
         return str(self)
     if self.size != 1:
-        raise TypeError(f"{self!r} has {self.size} numbers, and {how!r} formats one")
+        raise TypeError(f"{brief(self)} has {self.size} numbers, and {how!r} formats one")
     return format(self.item(), how)
 
 

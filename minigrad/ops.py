@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
-from minigrad.core import OPS, Array, Operand, Tensor, one_type, op
+from minigrad.core import OPS, Array, Operand, Tensor, brief, one_type, op
 from minigrad.formulas import ACTIVATIONS, Drop, How, rows
 from minigrad.gradients import Added
 
@@ -327,7 +327,7 @@ def gelu(x: Array, approximate: str = "none"):
     approximate="tanh" takes x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 does.
     """
     if approximate not in ("none", "tanh"):
-        raise ValueError(f'approximate is "none" or "tanh", not {approximate!r}')
+        raise ValueError(f'approximate is "none" or "tanh", not {brief(approximate)}')
     x, = one_type(x)
     by_tanh = approximate == "tanh"
     return formulas.gelu(x, by_tanh), (lambda g: formulas.gelu_vjp(g, x, by_tanh),)
@@ -360,8 +360,8 @@ def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
     arguments = _fitting("x (..., C), up (F, C), up_bias (F), down (P, F), down_bias (P)",
                          x, up, up_bias, down, down_bias)
     if activation not in ACTIVATIONS:
-        raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}; a "
-                         "gated MLP is linear(swiglu(gate, h), down, down_bias)")
+        raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {brief(activation)}; "
+                         "a gated MLP is linear(swiglu(gate, h), down, down_bias)")
     y, kept = formulas.mlp(*arguments, activation)
 
     def vjp(g):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Tensor, timed
+from minigrad.core import Tensor, brief, timed
 from minigrad.gradients import Rows
 
 
@@ -156,7 +156,7 @@ def check_parameters(parameters: list[Tensor]) -> None:
     for i, p in enumerate(parameters):
         if not isinstance(p, Tensor) or p.node is None or p.node.op != "leaf":
             raise ValueError("a parameter is a Tensor that was made with requires_grad=True; "
-                             f"parameter {i} is {p!r}")
+                             f"parameter {i} is {brief(p)}")
     check_once(parameters)
     for i, p in enumerate(parameters):
         if p.node.dtype != parameters[0].node.dtype:

@@ -557,6 +557,36 @@ def test_op_has_a_signature_that_is_hinted_and_returns_a_tensor():
         assert all(p.annotation is not p.empty for p in signature.parameters.values()), name
 
 
+def long_error(f, *args, **settings):
+    """An error with its notes."""
+    with pytest.raises((TypeError, ValueError)) as caught:
+        f(*args, **settings)
+    return "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+
+
+@pytest.mark.parametrize("call, says", [
+    (lambda x: mg.concatenate([x] * 100 + [x[0]]),
+     "in concatenate([float64[2], float64[2], float64[2], ... 101 of them])"),
+    (lambda x: mg.stack((x, [0.1, 0.1], x[0])), "in stack((float64[2], [0.1, 0.1], float64[]))"),
+    (lambda x: x.sum(dim=0), "in sum(Tensor(float64[2], leaf))"),
+    (lambda x: mg.split(x, np.arange(30).reshape(5, 6)), "in split(float64[2], int64[5, 6])"),
+    (lambda x: mg.cross_entropy(x * 1, [0, 1], reduction="sum"),
+     "in cross_entropy(Tensor(float64[2], multiply), [0, 1])"),
+    (lambda x: mg.gelu(x, [0.1] * 9), "or \"tanh\", not [0.1, 0.1, 0.1, ... 9 of them]"),
+    (lambda x: mg.exp("a" * 10**6), "aaa...)"),
+    (lambda x: mg.exp({"a": x.data}), "in exp(a dict of 1)"),
+    (lambda x: mg.SGD([Tensor(x.data)]), "parameter 0 is Tensor(float64[2], constant)"),
+    (lambda x: mg.SGD([x.data]), "parameter 0 is float64[2]"),
+    (lambda x: f"{x:.3f}", "Tensor(float64[2], leaf) has 2 numbers"),
+    (lambda x: Tensor(x.data).backward(), "Tensor(float64[2], constant) depends on nothing"),
+    (lambda x: setattr(x * 1, "grad", None), "Tensor(float64[2], multiply) is no leaf")])
+def test_an_error_has_shapes_and_types_and_no_numbers_of_arrays(call, says):
+    error = long_error(call, leaf([0.125, 0.625]))
+    assert says in error
+    assert "25" not in error
+    assert len(error) < 400
+
+
 def test_Tensor_prints_what_it_is(x):
     assert repr(x) == "Tensor([1. 2.], leaf)"
     assert repr(x * 2) == "Tensor([2. 4.], multiply)"
