@@ -168,7 +168,8 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     `vjps` has one function for each array, in the order of the arguments, from d(loss)/d(value) to
     d(loss)/d(argument); None where there is no derivative.  Where arguments share work, `vjps` is
     one function, which returns a tuple of all gradients.  A list or tuple in which there is a
-    Tensor is as many arrays as it has parts.  A vjp may return
+    Tensor is as many arrays as it has parts.  A vjp must not write into d(loss)/d(value), which
+    others may get, too, and is given it read-only.  It may return
 
     - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
       summed back, once for all ops): g itself, a view of g, or a new array, which must not be kept;
@@ -181,6 +182,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     name = f.__name__
     signature = inspect.signature(f, eval_str=True).replace(return_annotation=Tensor)
     plain = [PLAIN.get(p.annotation, ()) for p in signature.parameters.values()]
+    most = len(plain)
 
     @wraps(f)
     def on_tensors(*args, **settings):
@@ -199,7 +201,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
                                 f"returned {brief(made)}")
             several = type(made[0]) is list
             values = zip(*made, strict=True) if several else [made]
-            out = [_record(name, value, vjps, parents) for value, vjps in values]
+            out = [_record(name, value, vjps, parents, most) for value, vjps in values]
         except Exception as error:
             if settings and arrays is args:         # they do not fit the arguments of the op
                 takes = ", ".join(signature.parameters).replace("axis", "axis (PyTorch's dim)")
@@ -235,8 +237,9 @@ def _unwrapped(args, plain):
     return arrays, parents
 
 
-def _record(name, value, vjps, parents):
-    """Return the value as a Tensor, with a node if one of its parents can get a gradient."""
+def _record(name, value, vjps, parents, most):
+    """Return the value as a Tensor, with a node if one of its parents can get a gradient.  The op
+    has no more than `most` arguments, but for lists of arrays."""
     out = Tensor(value)
     array = out._data
     if _paused.get() or array.dtype.kind != "f" or not any(parents):
@@ -245,6 +248,9 @@ def _record(name, value, vjps, parents):
         if any(parents[len(vjps):]):
             raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
                              "that requires a gradient")
+        if len(vjps) > len(parents) and len(vjps) > most:
+            raise ValueError(f"{name} has {len(vjps)} vjps, and {most} arguments: give one for "
+                             "each, in their order, or None")
         needed = [pair for pair in zip(parents, vjps) if None not in pair]
         if not needed:
             return out
@@ -252,6 +258,8 @@ def _record(name, value, vjps, parents):
     elif not callable(vjps):
         raise TypeError(f"the vjps of {name} are a function, or a tuple of one for each argument, "
                         f"and these are {brief(vjps)}")
+    else:
+        parents = parents + [None] * (most - len(parents))      # it may give one for each
     out.node = Node(name, array.shape, array.dtype, parents, vjps)
     return out
 

@@ -433,6 +433,8 @@ def test_backward_names_the_op_whose_vjp_fails_and_changes_no_gradient(x, y):
 
 @pytest.mark.parametrize("vjps, error, says", [
     ((lambda g: g,), ValueError, "none for a later argument that requires a gradient"),
+    ((lambda g: g,) * 3, ValueError, "has 3 vjps, and 2 arguments: give one for each"),
+    (lambda g: (g, g, g), ValueError, "the vjp gave 3 gradients for 2 arguments"),
     (lambda g: (g,), ValueError, "no vjp for an argument that requires a gradient"),
     (lambda g: g, TypeError, "returns a tuple of gradients, not one array"),
     ((lambda g: lambda total: None,) * 2, ValueError, r"the vjp gave \[\] for an argument of sha"),
@@ -547,6 +549,21 @@ def test_data_is_made_an_array_of_numbers_wherever_it_is_set():
     assert w.node.op == "leaf"
     assert "a Tensor holds numbers" in refusal(TypeError, setattr, w, "data", "abc")
     assert w.data.tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("write", [
+    lambda g: np.multiply(g, 2, out=g),
+    lambda g: g.__imul__(2),
+    lambda g: [g.fill(2), g][1]])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_vjp_that_writes_into_the_gradient_it_is_given_is_refused(several, write, x):
+    vjps = (lambda g: [write(g)]) if several else (write,)
+    twice = mg.op(lambda x: (2 * x, vjps), register=False)
+    g = np.ones(2)
+    for out in (twice(x), twice(x) + x, (twice(x * 1) + x)[:]):
+        assert "read-only" in refusal(ValueError, out.backward, g)
+    assert g.tolist() == [1, 1]
+    assert x.grad is None
 
 
 def test_op_has_a_signature_that_is_hinted_and_returns_a_tensor():

@@ -72,3 +72,14 @@ def test_unbroadcast_sums_over_the_axes_that_were_repeated_and_refuses_others():
     says = r"the vjp gave \[3\] for an argument of shape \[1, 1, 3\]"
     with pytest.raises(ValueError, match=says):
         unbroadcast(np.ones(3), (1, 1, 3))
+
+
+@pytest.mark.parametrize("ids", [[4], [9], [-1]])
+def test_Added_refuses_rows_that_the_table_has_not(ids):
+    ids = np.array(ids)
+    wrong = mg.op(lambda x: (x[:1], (lambda g: Added(lambda total, places: None, ids),)),
+                  register=False)
+    x = leaf(np.ones((4, 2)))
+    with pytest.raises(IndexError, match="rows of the table, from 0 to 3"):
+        wrong(x).sum().backward()
+    assert x.grad is None
