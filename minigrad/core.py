@@ -30,7 +30,8 @@ OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
 Array = Any     # an argument of an op: a Tensor or an ndarray; a number or list is made an array
 Operand = Array | float     # the same, but a number stays one, whose type gives way to an array's
 PLAIN = {Array: (int, float, complex, list, tuple), Operand: (list, tuple)}     # made arrays
-NUMBERS = "?bhilqBHILQfd"   # the types of a Tensor, by NumPy's characters
+# The types of a Tensor, in the machine's order of bytes
+NUMBERS = frozenset(np.dtype(char) for char in "?bhilqBHILQfd")
 
 _births = count()
 _paused = ContextVar("paused", default=0)       # how many blocks of no_grad are open
@@ -55,7 +56,8 @@ class Tensor:
 
     Parameters
     ----------
-    data : anything that `np.asarray` takes; an array is not copied.
+    data : anything that `np.asarray` takes, but masked arrays; an array is not copied, if it is in
+        the machine's order of bytes.
     requires_grad : whether `backward` fills `.grad`; the data must then be floats.
     """
     __slots__ = ("_data", "node")
@@ -65,8 +67,10 @@ class Tensor:
         if isinstance(data, Tensor):
             data = data._data
         array = np.asarray(data)
-        if array.dtype.char not in NUMBERS:
-            raise _unfit(array.dtype)
+        if array is not data and isinstance(data, np.ndarray):
+            _refuse_masked(data)
+        if array.dtype not in NUMBERS:
+            array = _in_machine_order(array)
         self._data = array
         self.node = None
         if requires_grad:
@@ -77,12 +81,19 @@ class Tensor:
 
     @property
     def data(self) -> np.ndarray:
-        """The values.  What takes their place is made an array, as by the constructor."""
+        """The values.  What takes their place is made an array, as by the constructor; unless this
+        is a constant, it has the shape and type that this was made with.
+        """
         return self._data
 
     @data.setter
     def data(self, values):
-        self._data = Tensor(values)._data
+        array = Tensor(values)._data
+        if self.node is not None:
+            if not hasattr(values, "dtype"):        # a number or a list, which has no type yet
+                array = array.astype(self.node.dtype)
+            _check_fits("data have", array, self.node)
+        self._data = array
 
     shape = property(lambda self: self._data.shape)
     dtype = property(lambda self: self._data.dtype)
@@ -105,11 +116,8 @@ class Tensor:
             raise ValueError(f"{brief(self)} is no leaf: a gradient is kept only where "
                              "requires_grad=True was given")
         if value is not None:           # optimisers read it as numbers of the data's type
-            value = np.asarray(value)
-            if value.shape != self.node.shape or value.dtype != self.node.dtype:
-                raise ValueError("a gradient has the shape and type that its tensor was made with, "
-                                 f"{self.node.dtype}{list(self.node.shape)}, and this is "
-                                 f"{brief(value)}")
+            value = Tensor(value)._data
+            _check_fits("a gradient has", value, self.node)
             value = np.require(value, requirements="W")     # clipping writes into it
         self.node.grad = value
 
@@ -230,9 +238,15 @@ def _unwrapped(args, plain):
         if isinstance(arg, accepted):
             arg = np.asarray(arg)
         several = isinstance(arg, (list, tuple)) and Tensor in map(type, arg)
-        parts = arg if several else [arg]
-        parents += [part.node if isinstance(part, Tensor) else None for part in parts]
-        data = [part._data if isinstance(part, Tensor) else part for part in parts]
+        data = []
+        for part in arg if several else [arg]:
+            if isinstance(part, Tensor):
+                data.append(part._data)
+                parents.append(part.node)
+            else:
+                _refuse_masked(part)
+                data.append(part)
+                parents.append(None)
         arrays.append(type(arg)(data) if several else data[0])
     return arrays, parents
 
@@ -318,7 +332,7 @@ def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:
     """Cast the arrays (None stays None) to the float type to which NumPy promotes them; integers
     alone become float64."""
     dtype = np.result_type(*{a.dtype for a in arrays if a is not None})
-    if dtype.char not in NUMBERS:
+    if dtype not in NUMBERS:
         raise _unfit(dtype)
     if dtype.kind != "f":
         dtype = np.dtype(np.float64)
@@ -338,6 +352,31 @@ def no_grad() -> Iterator[None]:
 def _unfit(dtype):
     return TypeError(f"a Tensor holds numbers (float32, float64, integers or bools), not {dtype}: "
                      "convert it first, for instance with array.astype(np.float32)")
+
+
+def _in_machine_order(array):
+    """Return an array in the machine's order of bytes.  Raise a TypeError if it holds no numbers.
+    """
+    dtype = array.dtype.newbyteorder("=")
+    if dtype not in NUMBERS:
+        raise _unfit(array.dtype)
+    return array.astype(dtype)
+
+
+def _refuse_masked(array):
+    """Raise a TypeError if an array is masked."""
+    if hasattr(array, "filled"):
+        raise TypeError("a masked array would lose its mask: give its numbers, as with "
+                        "array.filled(0), and the mask to mg.where")
+
+
+def _check_fits(what, array, node):
+    """Raise a ValueError unless an array has a node's shape and type."""
+    if array.shape != node.shape or array.dtype != node.dtype:
+        made = f"{node.dtype}{list(node.shape)}"
+        raise ValueError(f"{what} the shape and type that its tensor was made with, {made}, and "
+                         f"this is {brief(array)}; cast it, as with array.astype(np.{node.dtype}), "
+                         "or make a new Tensor")
 
 
 def _kind(tensor):

@@ -399,11 +399,10 @@ def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_change
     (lambda x: (x * 2).backward(np.ones(3)), ValueError, r"has shape \[3\], the tensor \[2\]"),
     (lambda x: Tensor(1.0).backward(), ValueError, "depends on nothing that requires a gradient"),
     (lambda x: setattr(x * 2, "grad", None), ValueError, "is no leaf"),
-    (lambda x: [setattr(x, "data", np.float32([1, 2])), setattr(x, "grad", np.float32([1, 2]))],
-     ValueError, r"was made with, float64\[2\], and this is float32\[2\]"),
-    *((lambda x, g=g: setattr(x, "grad", g), ValueError,
-       r"that its tensor was made with, float64\[2\], and this is ")
-      for g in (np.ones(2, np.float32), np.ones((2, 1)), np.float64(1))),
+    *((lambda x, name=name, wrong=wrong: setattr(x, name, wrong), ValueError,
+       r"was made with, float64\[2\], and this is .*; cast it, as with array.astype\(np.float64\)")
+      for name in ("data", "grad")
+      for wrong in (np.float32([1, 2]), np.array([1, 2]), np.ones((2, 1)), np.ones(3), [1.0], 1.0)),
     (lambda x: np.exp(np.asarray(x)), TypeError, "NumPy cannot differentiate"),
     (lambda x: Tensor([x, x]), TypeError, "NumPy cannot differentiate"),
     *((lambda x, data=data: Tensor(data), TypeError, "a Tensor holds numbers .* not " + dtype)
@@ -543,12 +542,65 @@ def test_data_is_made_an_array_of_numbers_wherever_it_is_set():
     w = leaf([1.0, 2.0, 3.0])
     w.data = [4, 5, 6]
     assert type(w.data) is np.ndarray
+    assert w.dtype == np.float64
     assert (w * 2).data.tolist() == [8, 10, 12]
     w.data = Tensor([7.0, 8.0, 9.0])
     assert type(w.data) is np.ndarray
     assert w.node.op == "leaf"
     assert "a Tensor holds numbers" in refusal(TypeError, setattr, w, "data", "abc")
     assert w.data.tolist() == [7, 8, 9]
+    constant = Tensor([1.0, 2.0])
+    constant.data = [[1, 2, 3]]
+    assert constant.data.tolist() == [[1, 2, 3]]
+    assert constant.dtype.kind == "i"
+
+
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x * 3])
+@pytest.mark.parametrize("wrong", [np.ones(3), np.ones((1, 1)), np.float32([1]), np.array([1])])
+def test_data_of_a_leaf_or_result_keep_the_shape_and_type_that_gradients_have(wrong, of):
+    x = of(leaf([1.0]))
+    says = refusal(ValueError, setattr, x, "data", wrong)
+    assert says.startswith("data have the shape and type that its tensor was made with, float64[1]")
+    assert f"this is {wrong.dtype}{list(wrong.shape)}; cast it" in says
+    assert x.data.tolist() == of(Tensor([1.0])).data.tolist()
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "i2", "i8", "u4"])
+def test_Tensor_takes_numbers_in_any_order_of_bytes(kind):
+    for order in "<>":
+        values = np.array([2, 0, 1], f"{order}{kind}")
+        assert Tensor(values).dtype.isnative
+        assert Tensor(values).data.tolist() == [2, 0, 1]
+        assert (mg.Tensor([1.0, 2.0, 3.0]) * values).data.tolist() == [2, 0, 3]
+    if kind[0] == "f":
+        x = leaf(np.zeros(3, kind))
+        x.data = values
+        x.grad = values
+        assert x.dtype.isnative and x.grad.dtype.isnative
+        mg.AdamW([x]).step()
+        (x * values).backward(values)
+        assert x.grad.tolist() == [2 + 4, 0, 1 + 1]
+
+
+MASKED = np.ma.masked_array([1, 0], [True, False])
+
+
+@pytest.mark.parametrize("use", [
+    lambda x: Tensor(MASKED),
+    lambda x: x * MASKED,
+    lambda x: MASKED * x,
+    lambda x: mg.where(MASKED, x, 0.0),
+    lambda x: mg.sum(MASKED),
+    lambda x: mg.stack([x, MASKED]),
+    lambda x: mg.embedding(MASKED, np.eye(2)),
+    lambda x: mg.take(x, MASKED),
+    lambda x: mg.cross_entropy(mg.stack([x, x]), targets=MASKED),
+    lambda x: x[MASKED],
+    lambda x: setattr(x, "data", MASKED * 1.0),
+    lambda x: setattr(x, "grad", MASKED * 1.0),
+    lambda x: x.backward(MASKED)])
+def test_a_masked_array_is_refused_wherever_it_is_given(use, x):
+    assert "as with array.filled(0)" in refusal(TypeError, use, x)
 
 
 @pytest.mark.parametrize("write", [

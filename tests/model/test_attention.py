@@ -259,8 +259,8 @@ def test_MultiHeadAttention_refuses_heads_that_do_not_fit_together(settings, say
 def test_causal_mask_hides_the_future_in_every_layer(dropout, dtype):
     _, single, _, *several = layers(dropout)            # all but self-attention without a mask
     for layer in (single, *several):
-        for p in layer.parameters():
-            p.data = p.data.astype(dtype)
+        state = {path: a.astype(dtype) for path, a in layer.state_dict().items()}
+        layer.load_state_dict(state, assign=True)
         before = layer(Tensor(X.astype(dtype)), rng=frozen()).data
         for cut in range(1, T):
             changed = X.copy()
