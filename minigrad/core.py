@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from heapq import heappop, heappush
 from itertools import chain, count, repeat
+from threading import RLock
 from time import perf_counter
 from typing import Any
 
@@ -35,6 +36,7 @@ NUMBERS = frozenset(np.dtype(char) for char in "?bhilqBHILQfd")
 
 _births = count()
 _paused = ContextVar("paused", default=0)       # how many blocks of no_grad are open
+_changing = RLock()     # held by the thread that takes a node's vjps, or adds to a leaf's gradient
 
 
 class Node:
@@ -107,8 +109,10 @@ class Tensor:
         Reading it makes a whole array of a gradient that was kept as `Rows`."""
         if self.node is None or self.node.grad is None:
             return None
-        self.node.grad = np.asarray(self.node.grad)
-        return self.node.grad
+        with _changing:
+            if self.node.grad is not None:
+                self.node.grad = np.asarray(self.node.grad)
+            return self.node.grad
 
     @grad.setter
     def grad(self, value):
@@ -165,8 +169,9 @@ class Tensor:
             raise ValueError(f"the gradient to start from has shape {list(g.shape)}, "
                              f"the tensor {list(self.shape)}")
         leaves = _run_backward(self.node, g.astype(self.dtype, copy=False))
-        for node, g in leaves:          # only now, so that an error changes no gradient
-            node.grad = g if node.grad is None else np.asarray(np.add(node.grad, g))
+        with _changing:                 # only now, so that an error changes no gradient
+            for node, g in leaves:
+                node.grad = g if node.grad is None else np.asarray(np.add(node.grad, g))
 
 
 def op(f: Callable | None = None, *, register: bool = True) -> Callable:
@@ -307,25 +312,34 @@ def _run_backward(root, g):
         if node.op == "leaf":
             leaves.append((node, g if made_here else g.copy()))     # others may hold g
             continue
-        if node.vjps is None:
-            raise RuntimeError(f"the graph below this {node.op} was freed by an earlier "
-                               "backward(); compute the value again, or sum the losses and go "
-                               "back once")
+        vjps, parents = _taken_from(node)
         started = perf_counter()
         try:
-            parts = parts_of(node, g)
+            parts = parts_of(vjps, parents, g)
             for parent, dx in parts:
                 if parent not in sums:
                     heappush(waiting, (-parent.birth, parent))
                 sums[parent] = sum_of(parent, dx, *sums.get(parent, (None, False)))
         except Exception as error:
+            node.vjps, node.parents = vjps, parents
             error.add_note(f"in the gradient of {node.op}, from {brief(g)}")
             raise
-        node.vjps = node.parents = None     # and with them the arrays that the vjps kept
         if watchers.get():
             tell(node.op, "backward", started, node, [g], parts)
-        del parts
+        del vjps, parts         # and with them the arrays that the vjps kept
     return leaves
+
+
+def _taken_from(node):
+    """Return the vjps and parents of a node, which it then has no longer: no two threads get them.
+    """
+    with _changing:
+        vjps, parents = node.vjps, node.parents
+        node.vjps = node.parents = None
+    if vjps is None:
+        raise RuntimeError(f"the graph below this {node.op} was freed by an earlier backward(); "
+                           "compute the value again, or sum the losses and go back once")
+    return vjps, parents
 
 
 def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:

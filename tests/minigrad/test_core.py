@@ -603,6 +603,66 @@ def test_a_masked_array_is_refused_wherever_it_is_given(use, x):
     assert "as with array.filled(0)" in refusal(TypeError, use, x)
 
 
+def test_backward_loses_no_gradient_of_threads_that_go_back_into_one_leaf(monkeypatch):
+    """Between reading a leaf's gradient and writing the sum, another thread has its turn."""
+    x = leaf(np.ones(4))
+    others = [threading.Thread(target=(x * 1.0).sum().backward) for _ in range(3)]
+
+    class Slow(np.ndarray):
+        def __array_ufunc__(self, ufunc, method, *inputs, **settings):
+            for other in others:
+                other.start()
+            for other in others:
+                other.join(0.2)
+            return getattr(ufunc, method)(*[np.asarray(a) for a in inputs], **settings)
+    x.node.grad = np.zeros(4).view(Slow)
+    (x * 1.0).sum().backward()
+    for other in others:
+        other.join()
+    assert x.grad.tolist() == [4, 4, 4, 4]
+
+
+def test_grad_that_is_read_while_a_thread_adds_to_it_loses_nothing():
+    x = leaf(np.ones((3, 2)))
+    bag([[1]], x).sum().backward()
+    other = threading.Thread(target=(x * 1.0).sum().backward)
+
+    class Slow(type(x.node.grad)):
+        def __array__(self, *dtype, **settings):
+            if not other.ident:
+                other.start()
+                other.join(0.2)
+            return super().__array__()
+    x.node.grad = Slow(*x.node.grad)
+    x.grad
+    other.join()
+    assert x.grad.tolist() == [[1, 1], [2, 2], [1, 1]]
+
+
+@pytest.mark.parametrize("again", [lambda y, z: z, lambda y, z: y.sum()])
+def test_backward_lets_one_thread_alone_through_a_graph(again):
+    x = leaf(np.ones(2))
+    said = []
+
+    def go():
+        said.append(refusal(RuntimeError, other.backward))
+
+    @mg.op(register=False)
+    def meeting(x):
+        def dx(g):
+            thread = threading.Thread(target=go)
+            thread.start()
+            thread.join()
+            return g
+        return x * 1, (dx,)
+    y = meeting(x)
+    z = (y * 1).sum()
+    other = again(y, z)
+    z.backward()
+    assert len(said) == 1 and "was freed by an earlier backward" in said[0]
+    assert x.grad.tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("write", [
     lambda g: np.multiply(g, 2, out=g),
     lambda g: g.__imul__(2),
