@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
 from heapq import heappop, heappush
-from itertools import chain, count, repeat
+from itertools import chain, repeat
 from threading import RLock
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from minigrad import changes
 from minigrad.gradients import parts_of, sum_of
 from minigrad.watching import tell, watchers
 from minigrad.words import shown
@@ -34,7 +35,6 @@ PLAIN = {Array: (int, float, complex, list, tuple), Operand: (list, tuple)}     
 # The types of a Tensor, in the machine's order of bytes
 NUMBERS = frozenset(np.dtype(char) for char in "?bhilqBHILQfd")
 
-_births = count()
 _paused = ContextVar("paused", default=0)       # how many blocks of no_grad are open
 _changing = RLock()     # held by the thread that takes a node's vjps, or adds to a leaf's gradient
 
@@ -49,7 +49,7 @@ class Node:
         self.dtype = dtype
         self.parents = parents          # nodes of the inputs, None for a constant
         self.vjps = vjps                # one function per input, or one for all; None once used
-        self.birth = next(_births)      # a node is younger than everything that it was made from
+        self.birth = next(changes.clock)    # it is younger than all that it was made from
         self.grad = None                # filled for leaves only: an array, or Rows of it
 
 
@@ -85,6 +85,11 @@ class Tensor:
     def data(self) -> np.ndarray:
         """The values.  What takes their place is made an array, as by the constructor; unless this
         is a constant, it has the shape and type that this was made with.
+
+        A gradient is that of the values which the ops have read.  `backward` refuses if an array
+        that it needs was changed in between by an optimiser, or as in x.data -= 1.  It cannot see
+        that somebody wrote into an array, as by x.data[0] = 1: do that before the op or after
+        `backward`.
         """
         return self._data
 
@@ -95,6 +100,8 @@ class Tensor:
             if not hasattr(values, "dtype"):        # a number or a list, which has no type yet
                 array = array.astype(self.node.dtype)
             _check_fits("data have", array, self.node)
+        if np.may_share_memory(array, self._data):
+            changes.note(array, _kind(self), "as .data was set")
         self._data = array
 
     shape = property(lambda self: self._data.shape)
@@ -151,7 +158,8 @@ class Tensor:
         Raises
         ------
         ValueError : nothing below requires a gradient, or `g` is missing or has another shape.
-        RuntimeError : an earlier backward has freed this graph or a part of it.
+        RuntimeError : an earlier backward has freed this graph or a part of it; or an array that a
+            vjp needs has changed since its op has read it.
         """
         if others:
             raise TypeError(f"backward takes g, the gradient to start from, and no {[*others][0]}: "
@@ -315,6 +323,8 @@ def _run_backward(root, g):
         vjps, parents = _taken_from(node)
         started = perf_counter()
         try:
+            if changes.latest > node.birth:
+                changes.refuse(node.op, node.birth, vjps)
             parts = parts_of(vjps, parents, g)
             for parent, dx in parts:
                 if parent not in sums:

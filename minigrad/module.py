@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from minigrad import habits
+from minigrad import changes, habits
 from minigrad.core import Tensor
 
 
@@ -76,6 +76,7 @@ class Module:
             return
         arrays = {path: _in_type(path, state[path], p.dtype) for path, p in parameters.items()}
         for path, p in parameters.items():
+            changes.note(p.data, "leaf", "by load_state_dict")
             p.data[...] = arrays[path]
 
 

@@ -116,6 +116,7 @@ def where(condition: Array, x: Operand, y: Operand):
     gradient of where(c, sqrt(x), 0) is nan where x <= 0.  Make the argument safe inside, too:
     where(c, sqrt(where(c, x, 1)), 0).
     """
+    condition = condition.copy()        # nobody can change it before backward
     return np.where(condition, x, y), (
         None, lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))
 
@@ -240,12 +241,22 @@ def take(x: Array, index: object, axis: int | None = None):
     index = index if axis is None else _along(axis, x.ndim, index)
     value = x[index]
     once = np.may_share_memory(value, x)        # a view; an index array may repeat an index
-    return value, (_added_at(index, once),)
+    return value, (_added_at(index if once else _copied(index), once),)
 
 
 def _along(axis, ndim, index):
     """Return the index that picks `index` along one axis and everything along the others."""
     return (slice(None),) * normalize_axis_index(axis, ndim) + (index,)
+
+
+def _copied(index):
+    """Return an index with copies of its arrays and lists, which nobody can change."""
+    if isinstance(index, tuple):
+        return tuple(_copied(part) for part in index)
+    if not hasattr(index, "__len__"):
+        return index
+    copy = np.array(index)
+    return copy if copy.size else copy.astype(bool if copy.dtype == bool else int)
 
 
 def _added_at(index, once):
@@ -279,16 +290,18 @@ def matmul(x: Array, y: Array):
     else:
         value = a @ b                       # integers stay integers
     shape = value.shape                                         # (..., M, P)
+    right = y.shape                                             # dy reads no number of y
+    several = b.ndim > 2
 
     def dx(g):
         return formulas.matmul(g.reshape(shape), b.swapaxes(-1, -2))
 
     def dy(g):
         g = g.reshape(shape)
-        if b.ndim > 2:
+        if several:
             return formulas.matmul(a.swapaxes(-1, -2), g)
         db = formulas.matmul(rows(a).T, rows(g))                # summed over all matrices of a
-        return db.reshape(y.shape)
+        return db.reshape(right)
     if x.ndim == 1:
         value = value[..., 0, :]
     if y.ndim == 1:
@@ -341,9 +354,10 @@ def linear(x: Array, weight: Array, bias: Array = None):
     x, weight, bias = _fitting("x (..., inputs), weight (outputs, inputs), bias (outputs)",
                                x, weight, bias)
 
-    def vjp(g):
-        return formulas.linear_vjp(g, x, weight, bias)
-    return formulas.linear(x, weight, bias), vjp
+    return formulas.linear(x, weight, bias), (
+        lambda g: formulas.matmul(g, weight),
+        lambda g: formulas.matmul(rows(g).T, rows(x)),
+        lambda g: formulas.column_sum(g))
 
 
 @op
@@ -363,9 +377,13 @@ def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
         raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {brief(activation)}; "
                          "a gated MLP is linear(swiglu(gate, h), down, down_bias)")
     y, kept = formulas.mlp(*arguments, activation)
+    x, up, _, down, _ = arguments
+    # Of a bias, `mlp_vjp` asks only whether it is None, so that its numbers may change before.
+    has_up = None if up_bias is None else True
+    has_down = None if down_bias is None else True
 
     def vjp(g):
-        return formulas.mlp_vjp(g, *arguments, kept, activation)
+        return formulas.mlp_vjp(g, x, up, has_up, down, has_down, kept, activation)
     return y, vjp
 
 
@@ -717,7 +735,8 @@ def check_heads(H: int, G: int) -> None:
 
 
 def _numbers_below(limit, ids, what, ignored=None):
-    """Return ids as int64, dense, after checking that each is in [0, limit), or is `ignored`."""
+    """Return a copy of ids as int64, dense, after checking that each is in [0, limit), or is
+    `ignored`.  Nobody can change the copy before backward."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
     wrong = (ids < 0) | (ids >= limit)
@@ -727,7 +746,7 @@ def _numbers_below(limit, ids, what, ignored=None):
         place = tuple(np.argwhere(wrong)[0].tolist())
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
                          f"from 0 to {limit - 1}")
-    return np.asarray(ids, dtype=np.int64, order="C")
+    return np.array(ids, dtype=np.int64, order="C")
 
 
 __all__ = list(OPS)

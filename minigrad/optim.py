@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import formulas
+from minigrad import changes, formulas
 from minigrad.core import Tensor, brief, timed
 from minigrad.gradients import Rows
 
@@ -98,13 +98,15 @@ class Optimizer:
         for i, (group, p) in enumerate(self._pairs()):
             if p.node.grad is None:
                 continue
-            p.data = dense(p, i, "data", p.data)
+            p._data = dense(p, i, "data", p.data)
             state = []
             for kind in self.STATE:
                 arrays = getattr(self, kind)
                 arrays[p] = dense(p, i, kind, arrays[p])
                 state.append(arrays[p])
             found.append((group, p, *state))
+        for _, p, *_ in found:
+            changes.note(p.data, "leaf", f"by a step of {type(self).__name__}")
         return found
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
@@ -163,9 +165,7 @@ def check_parameters(parameters: list[Tensor]) -> None:
             raise ValueError("an optimiser steps parameters of one float type; parameter 0 is "
                              f"{parameters[0].node.dtype}, and parameter {i} {p.node.dtype}; "
                              "make an optimiser for each type")
-        data = dense(p, i, "data", p.data)
-        if data is not p.data:
-            p.data = data
+        p._data = dense(p, i, "data", p.data)
 
 
 def check_once(parameters: list[Tensor]) -> None:
@@ -213,7 +213,8 @@ class SGD(Optimizer):
         for group, p, b in self._with_gradients():
             b *= group["momentum"]
             b += p.grad + group["weight_decay"] * p.data
-            p.data -= group["lr"] * b
+            data = p.data
+            data -= group["lr"] * b
 
 
 class AdamW(Optimizer):
@@ -378,6 +379,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     if max_norm < norm < math.inf:
         for g in gradients:
             values = g.values if isinstance(g, Rows) else g
+            changes.note(values, "gradient", "by clip_grad_norm_")
             values *= max_norm / norm
     return norm
 

@@ -1,5 +1,7 @@
 """Every op in the registry, by the same checks; a new op needs only a line in CALLS."""
 import ast
+import collections
+import copy
 import inspect
 import json
 import math
@@ -413,6 +415,70 @@ def test_backward_gives_gradients_that_are_writable_and_add_up_where_x_is_used_a
         assert alone.flags.writeable
         assert both.flags.writeable
         assert np.allclose(both, alone + 2 * x.data, rtol=1e-12, atol=1e-13)
+
+
+# The arguments whose numbers a vjp reads
+READS = {
+    "multiply": "x y", "divide": "x y", "power": "x y", "maximum": "x y", "log": "x", "max": "x",
+    "matmul": "x y", "silu": "x", "gelu": "x", "linear": "x weight", "mlp": "x up down",
+    "swiglu": "gate x", "layer_norm": "x weight", "rms_norm": "x weight",
+    "scaled_dot_product_attention": "query key value", "self_attention": "qkv"}
+
+
+@of_each_example
+def test_backward_refuses_a_change_of_what_a_vjp_reads_and_of_nothing_else(name, args, settings):
+    expected = leaves(args)
+    weighted(applied(name, args, settings, expected)).backward()
+    names = [name for name, a in inspect.signature(mg.OPS[name]).bind(*args).arguments.items()
+             for _ in floats([a])]
+    for i, argument in enumerate([*names, "value"]):
+        tensors = leaves(args)
+        out = applied(name, args, settings, tensors)
+        changed = [*tensors, out][i]
+        loss = weighted(out)
+        if changed.data.flags.writeable:
+            changed.data += 1
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            assert argument in [*READS.get(name, "").split(), "value"]
+            assert "was changed as .data was set after" in str(error)
+        else:
+            assert all(np.array_equal(x.grad, y.grad) for x, y in zip(tensors, expected))
+
+
+def overwrite(a):
+    """Write other whole numbers into arrays and lists."""
+    if isinstance(a, np.ndarray) and a.dtype.kind in "ib":
+        a[...] = 0
+    elif isinstance(a, list) and not floats(a):
+        a[:] = [0] * len(a)
+    elif isinstance(a, (tuple, list)):
+        for part in a:
+            overwrite(part)
+
+
+@pytest.mark.parametrize("name, args, settings", [
+    *[example for example in EXAMPLES if example.values[0] != "power"],     # whose numbers are data
+    ("take", (r((5, 3)), [[3, 1], [1, 4]]), {}),
+    ("take", (r((5, 3)), (slice(1, 4), [2, 0, 0])), {}),
+    ("take", (r((5, 3)), (np.array([1, 0], np.int8), [2, 0])), {}),
+    ("take", (r((5, 3)), [2, 0, 0]), {"axis": 1}),
+    ("take", (r((5, 3)), ([True, False, True, True, False], slice(2))), {}),
+    ("take", (r((5, 3)), collections.deque([2, 0])), {}),
+    ("take", (r((5, 3)), (None, np.array(2), [])), {}),
+    ("where", (np.array([0.5, 0.0, np.nan]), r(3), r(3)), {}),
+    ("where", ([True, False, True], r(3), r(3)), {})])
+def test_an_op_keeps_copies_of_ids_indices_and_conditions(name, args, settings):
+    gradients = []
+    for change in (lambda a: None, overwrite):
+        tensors = leaves(args)
+        given = copy.deepcopy(args)
+        loss = weighted(applied(name, given, settings, tensors))
+        change(given)
+        loss.backward()
+        gradients.append([x.grad for x in tensors])
+    assert all(map(np.array_equal, *gradients))
 
 
 X, Y = r((2, 3)), positive(2, 3)

@@ -1,0 +1,79 @@
+"""Values that change between forward and backward: noted where minigrad changes them, and looked
+for by `backward` in the arrays that a vjp keeps.
+
+A vjp reads its arrays when `backward` calls it.  If an optimiser has stepped in between, they hold
+other values than the op has read, and the gradient would be that of neither loss.  Views of one
+array count as one, as in PyTorch.
+"""
+import gc
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from types import CellType, FunctionType, MethodType
+from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+clock = count()         # numbers nodes and changes, in the order in which they come
+latest = -1             # the number of the last change
+_changes = {}           # of each array that was changed, by its id, the last change
+HOLDERS = tuple, list, dict, CellType, MethodType, partial
+
+
+class Change(NamedTuple):
+    """What has changed, and how."""
+    time: int
+    what: str           # "leaf", or the op that made it
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    how: str
+    array: ref          # when the array is freed, the change is forgotten
+
+
+def note(array: np.ndarray, what: str, how: str) -> None:
+    """Note that the values of an array are changed now."""
+    global latest
+    whole = _whole(array)
+    key = id(whole)
+    latest = next(clock)
+    _changes[key] = Change(latest, what, array.dtype, array.shape, how,
+                           ref(whole, partial(_changes.pop, key)))
+
+
+def refuse(op: str, made: int, vjps: Any) -> None:
+    """Raise a RuntimeError if an array that vjps keep has changed since the time when an op made
+    them."""
+    for array in _kept(vjps):
+        change = _changes.get(id(_whole(array)))
+        if change and change.time > made:
+            raise RuntimeError(
+                f"{change.dtype}{list(change.shape)} ({change.what}) was changed {change.how} "
+                f"after {op} had read it, so that the gradient would be wrong: call backward() "
+                "before the change, or compute the loss again after it")
+
+
+def _whole(array):
+    """Return the array of which this is a view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _kept(vjps) -> Iterator[np.ndarray]:
+    """Yield the arrays that functions keep, in their closures and defaults."""
+    seen = set()
+    waiting = [vjps]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            yield thing
+        elif isinstance(thing, FunctionType):
+            waiting += [thing.__closure__, thing.__defaults__, thing.__kwdefaults__]
+        elif isinstance(thing, HOLDERS):
+            waiting += gc.get_referents(thing)
+        elif callable(thing) and not isinstance(thing, type):
+            waiting.append(getattr(thing, "__dict__", None))
