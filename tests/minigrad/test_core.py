@@ -391,6 +391,18 @@ def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_change
         assert np.array_equal(x.grad, [2, 2])
 
 
+def test_backward_gives_vjps_the_type_of_the_value_whatever_it_starts_from():
+    given = []
+
+    @mg.op(register=False)
+    def note(x):
+        return x * 2, (lambda g: given.append(g.dtype) or g,)
+    for g in (np.ones(3), np.ones(3, int), [1.0, 1.0, 1.0], np.ones(3, ">f4")):
+        note(leaf([1.0, 2.0, 3.0], np.float32)).backward(g)
+    mg.softmax(leaf([1.0, 2.0, 3.0], np.float32)).backward(np.ones(3))      # also of kernels
+    assert given == [np.float32] * 4
+
+
 @pytest.mark.parametrize("f, error, says", [
     (lambda x: Tensor(np.array([1, 2]), requires_grad=True), TypeError,
      r"only floats have gradients, and this is int64\[2\]; convert it first"),

@@ -264,6 +264,8 @@ EXAMPLES = [
     call("power", ZERO_AND_OTHERS, 0),
     call("power", ZERO_AND_OTHERS, np.array([True, False, True])),
     call("sigmoid", 5 * r((2, 3))),
+    *[call(name, 300 * r((2, 3)))           # where e^x leaves the range of float32
+      for name in ("sigmoid", "silu", "gelu", "tanh", "relu", "softmax", "log_softmax")],
     call("relu", apart - 1.5),
     call("maximum", apart, apart[::-1].copy()),
     call("where", rng.random((2, 3)) < 0.5, r((2, 3)), r((2, 3))),
@@ -492,6 +494,17 @@ X, Y = r((2, 3)), positive(2, 3)
 def test_values_are_numpys(args, names):
     for name in names.split():
         assert np.array_equal(mg.OPS[name](*args).data, getattr(np, name)(*args)), name
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
+def test_mean_of_no_elements_is_nan_as_numpys():
+    x = leaf(np.ones((0, 3)))
+    for out, shape in ((x.mean(axis=0), (3,)), (x.mean(), ()), (x.mean(0, keepdims=True), (1, 3))):
+        assert out.shape == shape
+        assert np.isnan(out.data).all()
+        x.grad = None
+        out.backward(np.ones(shape))
+        assert x.grad.shape == (0, 3)
 
 
 def test_operators_work_with_numbers_and_arrays_on_either_side():
