@@ -48,7 +48,6 @@ def x():
     (lambda x: np.float64(2) * x, 2 * X),
     (lambda x: np.array(2.0) * x, 2 * X),
     (lambda x: operator.iadd(X.copy(), x), 2 * X),
-    (lambda x: np.ma.array(X) + x, 2 * X),
     (lambda x: mg.reshape(x, 3, 2), X.reshape(3, 2)),
     (lambda x: mg.sum(x, axis=[0]), X.sum(0)),
     (lambda x: x.mean(axis=[0, 1]), X.mean()),
