@@ -268,7 +268,7 @@ assert not any(name.startswith("minigrad.watch.") for name in sys.modules)
 model = Transformer(TransformerConfig(3, 8, 1, 2, 8, 0.1, ngrams=2, qk_norm=True), 0, np.float64)
 parameters = model.parameters()
 matrices = [p for p in parameters if p.ndim == 2 and p.shape[1] == 8][2:]
-others = [p for p in parameters if p not in matrices]
+others = [p for p in parameters if all(p is not matrix for matrix in matrices)]
 optimizer = mg.Optimizers([mg.Muon(matrices), mg.AdamW(others, 0.02)])
 rng, ids, losses = np.random.default_rng(0), np.arange(16).reshape(2, 8) % 3, []
 for _ in range(40):
