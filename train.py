@@ -34,9 +34,9 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python train.py", __doc__, Settings(**MODERN, minutes=MINUTES))
     with join("train.py") as ranks:
         given, mistakes = parser.read(argv)
-        with (Folder(given.get("out_dir", Settings.out_dir)) as folder,
-              answering("train.py", None if given.get("explain") else folder.kept)):
-            train(*prepare(given, mistakes, parser, folder, ranks), folder, ranks)
+        with Folder(given.get("out_dir", Settings.out_dir)) as folder:
+            with answering("train.py", None if given.get("explain") else folder.kept):
+                train(*prepare(given, mistakes, parser, folder, ranks), folder, ranks)
 
 
 def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Checkpoint | None,

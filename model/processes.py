@@ -4,18 +4,12 @@
 imported only where an MPI launcher has started several processes.  All ranks call the same methods
 in the same order; of one rank alone, `steps` in train.py calls none of them.
 """
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from minigrad import Muon, Tensor
-
-# Variables by which launchers give a rank its number and how many there are: MPICH and most others;
-# Open MPI; SLURM with PMIx, which itself gives no size.
-LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-             ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"))
 
 
 class Ranks:
@@ -77,12 +71,3 @@ class Ranks:
 
     def sum(self, row: np.ndarray) -> None:
         """All-reduce: replace a row of numbers by its sum over the ranks, added in their order."""
-
-
-def launched() -> tuple[int, int | None] | None:
-    """Return the number of this rank and how many there are (None if unknown); None if no launcher
-    has started this process."""
-    for number, size in LAUNCHERS:
-        if os.environ.get(number, "").isdecimal():
-            return int(os.environ[number]), int(os.environ[size]) if size in os.environ else None
-    return None

@@ -24,9 +24,10 @@ from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError,
                               save_checkpoint)
 from model.command import announced_if_slow
 from model.folder import LOG, Folder, Log
-from model.processes import Ranks, launched
+from model.processes import Ranks
 from model.scoring import evaluate
 from model.settings import Settings
+from model.start import launched
 from model.transformer import Transformer
 
 RECENT = 101            # losses that are remembered: the last one and 100 before it

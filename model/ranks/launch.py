@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from minigrad.words import in_a_line
 from model.command import install_command
 from model.ranks.mpi import EndedElsewhere, MPIRanks
+from model.start import end_all_ranks
 
 REMEDY = ("and start with the mpiexec of that environment, or build mpi4py with the MPI of this "
           "system (docs/ranks.md)")
@@ -47,7 +48,7 @@ def join(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
 
 
 def _ranks(command, number, size):
-    """Return this process as a rank.  If MPI cannot be used, have the first say why, and exit."""
+    """Return this process as a rank.  If MPI cannot be used, say why, and end all ranks."""
     problem = ""
     try:
         import mpi4py
@@ -61,6 +62,6 @@ def _ranks(command, number, size):
         problem = (f"this is one of several ranks, and mpi4py or its MPI cannot be used "
                    f"({in_a_line(error)})")
     if problem:
-        sys.exit(1 if number else f"{command}: {problem}; install both with "
-                 f"{install_command('mpi')} {REMEDY}")
+        end_all_ranks(number, f"{command}: {problem}; install both with "
+                              f"{install_command('mpi')} {REMEDY}")
     return MPIRanks(comm)

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import train
-from model.processes import launched
+from model.start import launched
 from model.ranks.mean import OverRanks
 from model import run
 

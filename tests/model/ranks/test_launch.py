@@ -4,16 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from model import processes
-from model.processes import Ranks, launched
+from model import start
+from model.processes import Ranks
 from model.run import join
-from model.ranks import mpi
+from model.ranks import launch, mpi
+from model.start import launched
 
 
 @pytest.fixture
 def launcher(monkeypatch):
     """Have no launcher, or one that tells what it is given."""
-    for names in processes.LAUNCHERS:
+    for names in start.LAUNCHERS:
         for name in names:
             monkeypatch.delenv(name, raising=False)
     return lambda **told: [monkeypatch.setenv(name, value) for name, value in told.items()]
@@ -58,14 +59,19 @@ ALONE = SimpleNamespace(COMM_WORLD=SimpleNamespace(Get_rank=lambda: 0, Get_size=
     (None, "this is one of several ranks, and mpi4py or its MPI cannot be used"),
     (SimpleNamespace(rc=SimpleNamespace(), MPI=ALONE),
      "the launcher has started 2 ranks, and mpi4py finds 1")])
-def test_where_ranks_cannot_join_the_first_says_why(launcher, monkeypatch, number, mpi4py, says):
+def test_where_a_rank_cannot_join_it_says_why_and_ends_all(launcher, monkeypatch, number, mpi4py,
+                                                           says):
+    def end(*words):
+        raise SystemExit(words)
     launcher(PMI_RANK=str(number), PMI_SIZE="2")
     monkeypatch.setitem(sys.modules, "mpi4py", mpi4py)
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", getattr(mpi4py, "MPI", None))
+    monkeypatch.setattr(launch, "end_all_ranks", end)
     with pytest.raises(SystemExit) as caught, join("train.py"):
         raise AssertionError("it goes on")
-    said = caught.value.code
-    assert said == 1 if number else said.startswith(f"train.py: {says}") and "'.[mpi]'" in said
+    who, said = caught.value.code
+    assert who == number
+    assert said.startswith(f"train.py: {says}") and "'.[mpi]'" in said
 
 
 class Pair(Ranks):

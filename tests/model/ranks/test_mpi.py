@@ -54,6 +54,30 @@ def test_a_run_on_three_ranks_is_resumed_on_two_and_on_one(small_text, tmp_path,
                            rtol=0, atol=2e-6)
 
 
+WITHOUT_JOINING = """
+import os, sys
+number, name, value, *words = sys.argv[1:]
+if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == number:
+    os.environ[name] = value
+os.execv(sys.executable, [sys.executable, "train.py", *words])
+"""
+
+
+@pytest.mark.parametrize("number", ["0", "1"])
+@pytest.mark.parametrize("name, value, says", [
+    ("NUMBA_NUM_THREADS", "x", "NUMBA_NUM_THREADS is a whole number of at least 1, not 'x'"),
+    ("PYTHONPATH", "MISSING", "mpi4py or its MPI cannot be used (not here)")])
+def test_a_rank_that_fails_before_it_joins_ends_the_others(small_text, tmp_path, number, name,
+                                                           value, says):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('not here')")
+    end = ranks(2, "-c", WITHOUT_JOINING, number, name, value.replace("MISSING", str(tmp_path)),
+                *flags(small_text, tmp_path / "out", "--max_iters", "3"))
+    assert end.returncode != 0
+    assert says in end.stderr
+    assert end.stderr.count(says) == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_batch_systems_signal_stops_all_ranks_after_a_step_and_saves(small_text, tmp_path):
     process = started(2, "train.py", *flags(small_text, tmp_path, "--max_iters", "1000000"))
     deadline = time.monotonic() + 60

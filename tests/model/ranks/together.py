@@ -13,7 +13,7 @@ import numpy as np
 import data
 import minigrad as mg
 import train
-from model.processes import launched
+from model.start import launched
 from model.run import join
 from model.ranks import mpi
 from model.ranks.mean import OverRanks, RowsFrom
