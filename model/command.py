@@ -23,9 +23,10 @@ import numpy as np
 
 from data import KNOWN_TEXTS, read_text
 from minigrad.words import any_of, in_a_line, shown
-from model.start import ROOT, quit_at_once
+from model.start import ROOT, quit_at_once, typed_program
 
 SYSTEM = os.name                # which tests change
+TRAIN = os.path.join(ROOT, "train.py")
 NO_RIGHT = errno.EACCES, errno.EPERM, errno.EROFS
 PATIENCE = 2.5                  # seconds before a long task is announced
 AGAIN = 1.0                     # seconds after which an interrupt that had no effect comes again
@@ -73,7 +74,7 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
             message += f"; {kept()}"
     else:
         return
-    sys.exit(f"{command}: {in_a_line(message)}")
+    raise SystemExit(f"{command}: {in_a_line(message)}") from None      # notebooks show all others
 
 
 def _is_of_closed_pipe(error):
@@ -196,11 +197,11 @@ def started_as() -> tuple[str, str, bool]:
     whether the current folder is that of train.py, which where no program of this project runs is
     taken for granted."""
     program = os.path.realpath(sys.argv[0]) if sys.argv else ""
-    if not program.startswith((os.path.join(ROOT, "train.py"), os.path.join(ROOT, "model", ""))):
+    if not program.startswith((TRAIN, os.path.join(ROOT, "model", ""))):
         return "python", "", True
-    typed = sys.orig_argv[-len(sys.argv)]
+    typed = typed_program()
     python = "python" if SYSTEM == "nt" else sys.orig_argv[0]   # Windows has another path there
-    file = typed if os.path.realpath(typed) == program else ""
+    file = typed if os.path.realpath(typed) == program == TRAIN else ""
     return python, file, os.path.realpath(os.curdir) == ROOT
 
 

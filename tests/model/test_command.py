@@ -97,6 +97,12 @@ def test_tell_goes_on_if_nobody_reads_and_not_on_a_full_disk(monkeypatch):
         tell("one")
 
 
+def test_answering_raises_an_exit_alone_as_a_notebook_shows_what_it_was_raised_from():
+    with pytest.raises(SystemExit) as end, answering("a.command"):
+        raise ValueError("what and why")
+    assert end.value.__suppress_context__ and end.value.__cause__ is None
+
+
 @pytest.mark.parametrize("slow", [False, True])
 def test_announced_if_slow_says_a_line_only_if_it_takes_long(slow, monkeypatch, capsys):
     timers = []
@@ -181,6 +187,20 @@ OUT = "--out_dir", pathlib.Path("my out")
     ("bin/python FILE", "FILE", ABOVE, ["model.look"],
      "cd ROOT && ABOVE/bin/python -m model.look"),
     ("python3 train.py", "train.py", HERE, ["model.look"], "python3 -m model.look"),
+    # Started by another program, as by IPython's %run.
+    ("bin/python", "train.py --seed 3", HERE, ["train", *OUT],
+     "bin/python train.py --out_dir 'my out'"),
+    ("python", "train.py", HERE, ["model.sample"], "python -m model.sample"),
+    ("python -m ipykernel_launcher -f a.json", "train.py --seed 3", HERE, ["train", *OUT],
+     "python train.py --out_dir 'my out'"),
+    ("python ipython", "FILE --seed 3", ABOVE, ["train", *OUT],
+     "python FILE --out_dir 'my out'"),
+    ("python ipython", "FILE --seed 3", ABOVE, ["model.look"],
+     "cd ROOT && python -m model.look"),
+    ("python ipython", "ROOT/model/sample.py --seed 3", HERE, ["train", *OUT],
+     "python train.py --out_dir 'my out'"),
+    ("python", "ROOT/model/sample.py a b c d", ELSEWHERE, ["model.look"],
+     "python -m model.look"),
     ("python3 -m pytest", "x/pytest/__main__.py", ELSEWHERE, ["train", *OUT],
      "python train.py --out_dir 'my out'"),
     ("python3 -c pass", "-c", ELSEWHERE, ["model.look"], "python -m model.look"),

@@ -1,10 +1,14 @@
 """How a program starts: Ctrl-C ends it quietly, and no file of the user's hides a package."""
+import ast
 import configparser
 import importlib
 import importlib.machinery
 import importlib.util
 import os
+import runpy
+import shlex
 import signal
+import sys
 
 import pytest
 
@@ -48,6 +52,100 @@ def test_ctrl_c_ends_quietly_what_is_loaded_as_a_program(words, more, status, sa
     words = [word.replace("FOLDER", str(interrupted)) for word in words]
     done = python(*words, PYTHONPATH=f"{interrupted}{os.pathsep}{ROOT}", **more)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", says)
+
+
+# As in a notebook, whose Python was started otherwise, and whose output is no file.
+RUN = """
+import io, runpy, sys
+class Output(io.TextIOBase):
+    def write(self, text):
+        return sys.__stdout__.write(text)
+sys.stdout = sys.stderr = Output()
+sys.orig_argv[:] = ["python"]
+sys.argv[:-1] = []
+sys.argv = sys.argv[0].split()
+program = sys.argv[0]
+if program == "train.py":
+    runpy.run_path(program, run_name="__main__")
+else:
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("words, says", [
+    ("train.py --init_from resume --out_dir OUT", "python train.py --init_from resume --out_dir"),
+    ("train.py --init_from resume --out_dir none", "train one with python train.py, name"),
+    ("model.sample --out_dir OUT --max_new_tokens 9", "characters a second"),
+    ("model.convert OUT none.gguf", "model.convert: "),
+    ("model.count --out_dir OUT", "parameters"),
+    ("model.walk --exercise TMP", "    python -m model.walk --check "),
+    ("model.reverse --heads 3", "--heads"), ("model.look --graph", "backward")])
+def test_each_program_runs_in_a_notebook(words, says, trained, tmp_path):
+    words = words.replace("OUT", str(trained)).replace("TMP", str(tmp_path))
+    done = python("-c", RUN, words)
+    assert says in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_older_python_is_named_with_the_remedy(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 1))
+    said = refusal(SystemExit, runpy.run_path, start.__file__)
+    assert said.startswith("minigrad needs Python 3.11 or newer, and this is 3.10 (")
+    assert said.endswith("start it with a newer one (docs/install.md)")
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["options"]["python_requires"] == ">=3.11" and start.OLDEST == (3, 11)
+
+
+@pytest.mark.parametrize("file", ["train.py", "model/__init__.py", "model/start.py"])
+def test_what_is_loaded_first_is_in_words_that_python_3_6_reads(file):
+    """So that it can say that it is too old.  Annotations are words for it, too."""
+    ast.parse((ROOT / file).read_text(encoding="utf-8"), feature_version=(3, 6))
+    # The parser takes parentheses around contexts for those of a tuple.
+    assert "with (" not in (ROOT / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("words", ["train.py", "-m train", "-m model.sample", "-m model.walk 3"])
+@pytest.mark.parametrize("module, error, says", [
+    ("numpy", "ModuleNotFoundError('No module named numpy', name='numpy')",
+     "a library cannot be loaded (No module named numpy) by this Python ("),
+    ("numpy", "ImportError('it is for\\n\\nanother Python')",
+     "a library cannot be loaded (it is for another Python) by this Python (")])
+def test_a_library_that_cannot_be_loaded_is_named(words, module, error, says, tmp_path):
+    (tmp_path / f"{module}.py").write_text(f"raise {error}")
+    done = python(*words.split(), PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith(says)
+    assert done.stderr.endswith(f"or type: {shlex.quote(sys.executable)} -m pip install -e .\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_numpy_or_tqdm_one_line_says_what_is_not_installed(tmp_path, monkeypatch):
+    done = python("-S", "train.py", cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert "can't open file" in done.stderr
+    done = python("-S", str(ROOT / "train.py"), cwd=tmp_path, PYTHONPATH="")
+    assert done.stderr.startswith("numpy is not installed for this Python (")
+    assert done.stderr.endswith(f"-m pip install -e {shlex.quote(str(ROOT))}\n")
+    find = importlib.util.find_spec
+    assert start.what_is_missing() == ""
+    monkeypatch.setattr(importlib.util, "find_spec",
+                        lambda name: None if name == "tqdm" else find(name))
+    assert start.what_is_missing().startswith("tqdm is not installed for this Python (")
+
+
+def test_end_all_ranks_says_who_it_is_and_ends_by_a_signal(monkeypatch, capsys):
+    sent = []
+    slept = []
+    monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
+    monkeypatch.setattr(os, "_exit", lambda status: None)
+    monkeypatch.setattr(start.time, "sleep", slept.append)
+    start.end_all_ranks(0, "what and why")
+    start.end_all_ranks(2, "what and why")
+    assert sent == [(os.getpid(), signal.SIGTERM)] * 2
+    assert slept == [0, 1]      # the first one comes first
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "what and why"
+    assert second.startswith("rank 2 on ") and second.endswith(": what and why")
 
 
 @pytest.mark.parametrize("name", ["train", "model.sample", "model.look.__main__",
