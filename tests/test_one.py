@@ -1,7 +1,9 @@
 """docs/one.py, the whole system in one file: its losses and gradients are the engine's."""
 import operator
+import os
 import re
 import runpy
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from numpy.random import default_rng
 import minigrad as mg
 from model import Transformer, TransformerConfig
 from model.transformer import loss_of
-from tests.kit import ROOT
+from tests.kit import ROOT, python
 
 SOURCE = (ROOT / "docs" / "one.py").read_text(encoding="utf-8")
 COMPANION = runpy.run_path(ROOT / "docs/companion.py")
@@ -147,6 +149,87 @@ def test_train_of_one_moves_the_weights_in_its_last_step_too():
     assert [rates[0], rates[-1]] == pytest.approx([module.RATE / 100, module.RATE / 150])
 
 
+def test_train_of_one_reads_each_place_of_its_ids_and_none_beyond_them():
+    read = []
+    module = one(STEPS=200, adamw=lambda *_: None, backward=lambda loss: None)
+    loss_on = module.loss_on
+    module.loss_on = lambda model, ids, starts: read.append(starts) or loss_on(model, ids, starts)
+    module.train(module.new_model(default_rng(0)), IDS[:11], default_rng(0))
+    assert all(len(starts) == module.B for starts in read)
+    assert {*np.concatenate(read).tolist()} == {*range(6)}      # with 5 letters, and the next
+
+
+@pytest.mark.parametrize("letters, batches", [
+    (16, 1), (18, 1), (30, 1), (31, 2), (45, 2), (46, 3)])
+def test_validation_loss_of_one_is_the_engines_over_all_whole_batches(letters, batches):
+    module = one()
+    model, transformer = both(module)
+    ids = default_rng(3).integers(7, size=letters)
+    x = ids[:15 * batches].reshape(-1, 5)           # 3 texts of 5 letters in a batch
+    y = ids[1:15 * batches + 1].reshape(-1, 5)
+    assert module.validation_loss(model, ids) == pytest.approx(loss_of(transformer, x, y).item())
+
+
+def test_write_of_one_draws_by_the_probabilities_after_as_many_letters_as_it_can_read():
+    module = one(V=62)
+    model = module.new_model(default_rng(0))
+    read = []
+    drawn = []
+    transformer = module.transformer
+
+    class Draws:
+        def choice(self, letters, p):
+            drawn.append(p)
+            return letters[5]
+    module.transformer = lambda model, ids: read.append(ids) or transformer(model, ids)
+    text = module.write(model, "KING", 3, Draws())
+    assert text == "KING" + 3 * module.ALPHABET[5]
+    assert [ids.shape for ids in read] == [(1, 4), (1, 5), (1, 5)]
+    for n, (ids, p) in enumerate(zip(read, drawn)):
+        assert ids[0].tolist() == module.encode(text[max(0, n - 1):4 + n]).tolist()
+        assert np.array_equal(p, module.softmax(transformer(model, ids)).data[0, -1])
+
+
+def test_the_program_of_one_trains_on_nine_tenths_and_measures_on_the_last(capsys):
+    text = "to be, or not to be: that is the question"
+    module = one(__name__="__main__", TEXT=text, ALPHABET=sorted(set(text)), V=len(set(text)))
+    trained = []
+    measured = []
+    module.train = lambda model, ids, rng: trained.append(ids)
+    module.validation_loss = lambda model, ids: measured.append(ids) or 1.23456
+    module.write = lambda model, text, count, rng: f"{text!r} and {count}"
+    exec(SOURCE[SOURCE.rindex("\nif __name__"):], module.__dict__)
+    assert len(trained[0]) == len(text) * 9 // 10
+    assert np.concatenate(trained + measured).tolist() == module.encode(text).tolist()
+    assert capsys.readouterr().out == "\nloss on the last tenth: 1.235\n'\\n' and 500\n"
+
+
+THREADS = """
+import os
+source = open("docs/one.py", encoding="utf-8").read()
+head = source[:source.index("# The text.")]
+exec(head)
+print(os.environ["OMP_NUM_THREADS"])
+"""
+
+
+@pytest.mark.parametrize("given, taken", [({}, "1"), ({"OMP_NUM_THREADS": "2"}, "2")])
+def test_the_program_of_one_takes_one_thread_unless_another_number_is_set(given, taken,
+                                                                          monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert python("-c", THREADS, **given).stdout == taken + "\n"
+    monkeypatch.setattr(os, "environ", {})
+    one()
+    assert os.environ == {}         # only the program does it, not its import
+
+
+def test_the_program_of_one_says_in_a_line_that_there_is_no_numpy():
+    done = python("-S", "docs/one.py", PYTHONPATH="")
+    assert done.returncode == 1
+    assert done.stderr == ("No module named 'numpy'; activate your environment, or: pip install "
+                           "numpy\n")
+
+
 def test_write_of_one_appends_letters_of_the_alphabet():
     module = one(V=62)
     model = module.new_model(default_rng(0))
@@ -162,12 +245,22 @@ def test_one_has_at_most_250_lines_of_at_most_90_characters():
 
 
 def test_one_imports_nothing_but_numpy_and_the_standard_library():
-    assert re.findall(r"^\s*(?:import|from) (\w+)", SOURCE, re.M) == ["pathlib", "numpy"]
+    imported = re.findall(r"^\s*(?:import|from) (\w+)", SOURCE, re.M)
+    assert imported == ["os", "pathlib", "numpy"]
     assert "argv" not in SOURCE
 
 
 def test_the_companion_of_one_is_made_of_the_file_as_it_stands():
     assert COMPANION["page"]() == (ROOT / "docs/one.html").read_text(encoding="utf-8")
+
+
+def test_the_companion_writes_its_page_beside_one(tmp_path):
+    for name in ("docs/companion.py", "docs/one.py", "data/lantern_plays.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    runpy.run_path(tmp_path / "docs/companion.py", run_name="__main__")
+    written = (tmp_path / "docs/one.html").read_text(encoding="utf-8")
+    assert written == (ROOT / "docs/one.html").read_text(encoding="utf-8")
 
 
 def test_the_companion_of_one_points_to_what_there_is():
