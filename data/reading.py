@@ -90,6 +90,9 @@ def read_text(name_or_file: str) -> str:
         remedy = "give the path of a UTF-8 text file"
         for near in get_close_matches(file.lower(), KNOWN_TEXTS, n=1):
             remedy = f'did you mean "{near}"?'
+        names = file.replace(",", " ").split()
+        if len(names) > 1 and all(name in KNOWN_TEXTS or os.path.exists(name) for name in names):
+            remedy = f"of several texts, put spaces between the names: {' '.join(names)}"
         raise TextError(f'"{file}" is neither a known text ({", ".join(KNOWN_TEXTS)}) nor a file; '
                         f"{remedy}") from error
     except (OSError, ValueError) as error:          # a ValueError: no file can have such a name

@@ -9,6 +9,7 @@ import numpy as np
 from minigrad.words import shown
 
 NEAREST = 3     # known characters named in an error
+FAR = 128       # code points between two alphabets
 SHOWN = 100     # pieces of a vocabulary that are printed
 TYPED = dict(zip("‘’“”–—…", "''\"\"--."))      # what was typed, where a word processor changed it
 
@@ -129,11 +130,12 @@ class CharTokenizer(Tokenizer):
             position = int(unknown.argmax())
             character = text[position]
             name = unicodedata.name(character, f"U+{ord(character):04X}")
+            near = ", ".join(map(repr, self._near(character)))
             where = repr(text) if len(text) <= 40 else f"the text ({len(text)} characters)"
             raise UnknownCharacterError(
                 f"the character {character!r} ({name}) at position {position} of {where} is not "
-                f"among the {self.vocab_size} that the model knows; the nearest are "
-                f"{', '.join(map(repr, self._near(character)))}")
+                f"among the {self.vocab_size} that the model knows{near and '; the nearest are '}"
+                f"{near}")
         return ids
 
     def without_unknown(self, text: str) -> tuple[str, dict[str, int]]:
@@ -155,11 +157,12 @@ class CharTokenizer(Tokenizer):
 
     def _near(self, character):
         """Return known characters: the other case, without the accent, then the nearest code
-        points."""
+        points; none if these are of another alphabet, or the character is no letter or sign."""
         plain = unicodedata.normalize("NFKD", TYPED.get(character, character))[0]
         by_distance = sorted(self.vocabulary, key=lambda c: abs(ord(c) - ord(character)))
         alike = [c for c in (plain, character.swapcase(), plain.swapcase()) if c in by_distance]
-        return list(dict.fromkeys(alike + by_distance))[:NEAREST]
+        far = abs(ord(by_distance[0]) - ord(character)) > FAR or not character.isprintable()
+        return [] if far and not alike else list(dict.fromkeys(alike + by_distance))[:NEAREST]
 
 
 class Stream:

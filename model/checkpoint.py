@@ -43,11 +43,20 @@ BEST = "ckpt.npz"
 LAST = "last.npz"
 PREVIOUS = "previous.npz"
 DAMAGED = "last.damaged.npz"
+# What model.convert reads: by the end of a file's name, and by a file in a folder
+OTHER_ENDINGS = {".gguf": "GGUF file", ".safetensors": "safetensors file", ".pt": "PyTorch file",
+                 ".pth": "PyTorch file"}
+OTHER_FILES = {"config.json": "folder of Hugging Face", "ckpt.pt": "folder of nanoGPT"}
 
 
 class CheckpointError(ValueError):
     """A file is not a whole checkpoint, or what was to be saved could not be loaded again.  The
     message says what is wrong and what to do."""
+
+
+class OfAnotherProgram(CheckpointError):
+    """A file or folder holds a model as another program writes it; the message says how it becomes
+    a checkpoint."""
 
 
 class OtherKind(ValueError):
@@ -174,6 +183,7 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
     without optimiser, and all arrays of the file; if lazy, each is read when it is asked for."""
     path = pathlib.Path(path)
     try:
+        check_program(path)
         if os.path.isfile(path.parent):
             raise CheckpointError(f"{path.parent} is a file, and the folder of a run was expected; "
                                   f"give {path.parent.parent}")
@@ -201,6 +211,8 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
                               f"work with {look}") from None
     except (OSError, MissingLibrary) as error:
         why = getattr(error, "strerror", None) or error
+        if isinstance(error, PermissionError):
+            why += "; first get the right to read it"
         raise CheckpointError(f"cannot read {path}: {why}") from error
     except Exception as error:          # of many kinds, depending on the damage
         other = path.with_name(LAST if path.name == BEST else BEST)
@@ -208,6 +220,24 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
         raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; {take}train "
                               "anew; python -m model.convert reads models of other programs"
                               ) from error
+
+
+def check_program(path: pathlib.Path) -> None:
+    """Refuse a path at which there is no checkpoint, but a model of another program: in that file,
+    or in the folder where the checkpoint was looked for."""
+    found = path if path.exists() else path.parent
+    kind = ""
+    if found.is_file():
+        kind = OTHER_ENDINGS.get(found.suffix.lower(), "")
+        with open(found, "rb") as file:
+            if file.read(4) == b"GGUF":
+                kind = "GGUF file"
+    elif found == path.parent:
+        kind = next((kind for name, kind in OTHER_FILES.items() if (found / name).exists()), "")
+    if kind:
+        new = f"out_{found.absolute().stem}"
+        raise OfAnotherProgram(f"{found} is a {kind}: {command_line('model.convert', found, new)} "
+                               f"makes a checkpoint of it; then give {new}")
 
 
 def _checked(arrays, finite, kinds):

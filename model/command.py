@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from data import KNOWN_TEXTS, read_text
-from minigrad.words import any_of, in_a_line, shown
+from minigrad.words import any_of, first_of, in_a_line, shown
 from model.start import ROOT, quit_at_once, typed_program
 
 SYSTEM = os.name                # which tests change
@@ -69,7 +69,11 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
             sys.exit(unread)
         message = f"cannot use {error.filename or 'standard output'}: {error.strerror or error}"
         if error.errno in NO_RIGHT:
-            message += "; first get the right to write there"
+            message += "; first get the right to read and write there"
+        elif error.errno == errno.ENOENT and error.filename:
+            folder = os.path.dirname(error.filename)
+            if folder and not os.path.isdir(folder):
+                message += f"; first make the folder {folder}, or give another"
         if kept:
             message += f"; {kept()}"
     else:
@@ -112,6 +116,18 @@ def announced_if_slow(what: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def reading(words: Sequence[str]) -> contextlib.AbstractContextManager:
+    """Say that texts are read if it takes long, as it does for a named pipe until somebody writes
+    into it.  A known text has a bar."""
+    files = [os.path.expanduser(word) for word in words if word not in KNOWN_TEXTS]
+    if not files:
+        return contextlib.nullcontext()
+    pipes = [file for file in files
+             if os.path.exists(file) and stat.S_ISFIFO(os.stat(file).st_mode)]
+    what = f"waiting for {first_of(pipes)}" if pipes else f"reading {first_of(files)}"
+    return announced_if_slow(what)
 
 
 class Interrupts:
@@ -222,13 +238,19 @@ def text_or_file(value: str) -> str:
     """Return the text itself, or the contents of the file in FILE:path."""
     if not value.startswith("FILE:"):
         return value
-    return read_text(os.path.abspath(os.path.expanduser(value.removeprefix("FILE:"))))
+    file = os.path.expanduser(value.removeprefix("FILE:"))
+    if not os.path.exists(file):
+        raise ValueError(f"there is no file {file!r}; give a UTF-8 text file as FILE:path, or a "
+                         "text that does not begin with FILE:")
+    with reading([file]):
+        return read_text(os.path.abspath(file))
 
 
 Words = tuple[str, ...]
 Given = dict[str, object]       # settings by name
 KINDS = {bool: (bool, "True or False"), int: (numbers.Integral, "a whole number"),
          float: (numbers.Real, "a number"), str: (str, "a text"), Words: (tuple, "texts")}
+SIGNS = {int: "N", float: "X"}       # in --help
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
           "below": operator.lt}
 ALIKE = 0.75        # difflib's ratio from which a name may be another one mistyped
@@ -341,6 +363,15 @@ def _takes(type, value):
     return f"takes {KINDS[type][1]}, not {shown(repr(value))}"
 
 
+def _plainly(type, word):
+    """Return a whole number that was written in another way, such as 1e3 or 1,000, in digits."""
+    with contextlib.suppress(ValueError, OverflowError):
+        number = float(word.replace(",", ""))
+        if type is int and number == int(number):
+            return f"; write {int(number)}"
+    return ""
+
+
 def as_flags(values: Given) -> list[str]:
     """Return settings as flags, except those that are None."""
     flags = []
@@ -359,6 +390,21 @@ def _spellings(field):
     return filter(None, dict.fromkeys(found))
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Shows each flag in its first spelling alone, and its value once."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+    def _format_action_invocation(self, action):
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        flags = [flag for flag in action.option_strings
+                 if "-" not in flag.lstrip("-").removeprefix("no-")]
+        value = self._format_args(action, action.dest.rstrip("_").upper())
+        return f"{', '.join(flags)} {value}".rstrip()
+
+
 class _Switch(argparse.BooleanOptionalAction):
     """Adds True to a list for each --flag, and False for each --no-flag."""
 
@@ -373,9 +419,20 @@ def _takes_words(field):
         return {"action": _Switch}
     if field.type == Words:
         return {"nargs": "+", "action": "extend"}
+    found = {"action": "append"}
+    if field.type in SIGNS:
+        found["metavar"] = SIGNS[field.type]
     if field.metadata["alone"] is not None:
-        return {"nargs": "?", "const": field.metadata["alone"], "action": "append"}
-    return {"action": "append"}
+        found |= {"nargs": "?", "const": field.metadata["alone"]}
+    return found
+
+
+def _title(table):
+    """Return what a table of settings is called: with what its docstring begins or, if Python has
+    left that out (-OO), its name."""
+    if table.__doc__.startswith(f"{table.__name__}("):      # dataclass puts this in its place
+        return re.sub("(?<=[a-z])(?=[A-Z])", " ", table.__name__).capitalize()
+    return re.split("[.:;]", table.__doc__)[0]
 
 
 class Parser(argparse.ArgumentParser):
@@ -389,12 +446,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, command: str, description: str, settings: object) -> None:
         super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
                          usage=f"{command} [--flag value ...]   (--help lists them all)",
-                         formatter_class=argparse.RawDescriptionHelpFormatter)
+                         formatter_class=_Help)
         self.fields = {field.name: field for field in dataclasses.fields(settings)}
         table = settings if isinstance(settings, type) else type(settings)
         base_of = {name: base for base in reversed(table.__mro__)
                    for name in inspect.get_annotations(base)}
-        groups = {base: self.add_argument_group(re.split("[.:;]", base.__doc__ or "")[0])
+        groups = {base: self.add_argument_group(_title(base))
                   for base in dict.fromkeys(base_of.values()) if base is not table}
         for name, field in self.fields.items():
             default = getattr(settings, name)
@@ -408,6 +465,8 @@ class Parser(argparse.ArgumentParser):
             groups.get(base_of[name], self).add_argument(
                 *_spellings(field), dest=name, default=argparse.SUPPRESS, help=help,
                 **_takes_words(field))
+        if any("_" in name.rstrip("_") for name in self.fields):
+            self.epilog = "A flag may have hyphens in place of underscores."
 
     def given(self, argv: list[str] | None) -> Given:
         """Return the settings on the command line, by name; exit if there are mistakes."""
@@ -418,7 +477,8 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, argv: list[str] | None) -> tuple[Given, list[str]]:
         """Return the settings on the command line, by name, and a line for each mistake."""
-        found, unknown = self.parse_known_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        found, unknown = self.parse_known_args(words)
         self.counts = {}        # how often each flag of one value is given
         known = {}
         mistakes = []
@@ -436,14 +496,16 @@ class Parser(argparse.ArgumentParser):
                 known[name] = field.type(word)
                 said = problem(field, known[name])
             except ValueError:
-                said = _takes(field.type, word)
+                said = _takes(field.type, word) + _plainly(field.type, word)
             if said:
                 mistakes.append(f"{flag} {said}")
+                if field.type == Words:         # what they stand for is not looked for
+                    known.pop(name)
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         mistakes += [f"there is no flag {word}; {self._instead_of(word)}" for word in flags]
         if not flags:           # else the words may belong to an unknown flag
-            mistakes += [f"no flag stands before {word!r}, or one that takes nothing; "
-                         f"{self._for_word(word)}" for word in unknown]
+            before = dict(zip(words[1:], words))
+            mistakes += [self._alone(word, before.get(word)) for word in unknown]
         return known, mistakes
 
     def warn(self) -> None:
@@ -453,16 +515,39 @@ class Parser(argparse.ArgumentParser):
                 print(f"warning: --{name.rstrip('_')} is given {count} times; the last one counts",
                       file=sys.stderr)
 
+    def _alone(self, word, before):
+        """Return what is wrong with a word that is not a flag's, and stands after another one."""
+        remedy = self._for_word(word)
+        if not remedy and isinstance(self._option_string_actions.get(before), _Switch):
+            return f"{before} takes no value; {self._alone_or_not(before)}, without {word!r}"
+        return f"no flag takes {word!r}; {remedy or 'see --help'}"
+
+    def _alone_or_not(self, flag):
+        """Return what to type in place of a flag that was given a value."""
+        name = flag.removeprefix("--").removeprefix("no-")
+        no = f", or --no-{name}" if f"--no-{name}" in self._option_string_actions else ""
+        return f"give {flag.replace('--no-', '--')} alone{no}"
+
     def _for_word(self, word):
-        """Return what to type instead of a word that no flag stands before."""
+        """Return what to type instead of a word that no flag takes; "" if that is not known."""
+        typed = quoted([word])
+        is_file = os.path.isfile(word) or bool(pathlib.Path(word).suffix)
+        ending = pathlib.Path(word).suffix.lower()
         if word == "resume" and "init_from" in self.fields:
             return "did you mean --init_from resume?"
-        if "data" in self.fields and (word in KNOWN_TEXTS or os.path.exists(word)
-                                      or pathlib.Path(word).suffix):
-            return f"did you mean --data {quoted([word])}?"
-        if "out_dir" in self.fields and os.path.isdir(word):
-            return f"did you mean --out_dir {quoted([word])}?"
-        return "see --help"
+        for name, flag_of in (("check", ".py"), ("output", ".html")):
+            if name in self.fields and ending == flag_of:
+                return f"did you mean --{name} {typed}?"
+        if "data" in self.fields and (word in KNOWN_TEXTS or is_file or os.path.exists(word)):
+            return f"give a text as --data {typed}"
+        if "out_dir" in self.fields and (os.path.isdir(word) or ending == ".npz"):
+            return f"did you mean --out_dir {typed}?"
+        if "score" in self.fields and is_file:
+            return f"did you mean --score {typed}, or --start {quoted([f'FILE:{word}'])}?"
+        for name, field in self.fields.items():
+            if word in field.metadata["choices"] or (name in ("start", "text") and not is_file):
+                return f"did you mean --{name} {typed}?"
+        return ""
 
     def _instead_of(self, word):
         """Return what to type instead of an unknown flag."""
@@ -488,8 +573,9 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong in a line, and exit."""
         if "expected" in message:
             message += "; write one that starts with a hyphen as in --flag=-value"
-        if "ignored" in message:
-            message += "; give the flag alone, without a value"
+        if ignored := re.fullmatch("argument ([^/]+).*: ignored explicit argument (.*)", message):
+            flag, word = ignored.groups()
+            message = f"{flag} takes no value; {self._alone_or_not(flag)}, without {word}"
         if "required" in message:
             message += "; see --help, and write a name that starts with a hyphen as ./-name"
         self.refuse([message])

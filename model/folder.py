@@ -17,7 +17,7 @@ from minigrad import compiled
 from minigrad.words import first_of, scaled, shown
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, is_there, load_last,
                               path_of, texts_of)
-from model.command import Given, Parser, command_line, problems
+from model.command import Given, Parser, command_line, problems, reading
 from model.processes import Ranks
 from model.settings import NAMES, WITHOUT_FLAG, Settings, resolve
 
@@ -274,7 +274,8 @@ def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
 def _texts_of(words, folder, resumed, ranks):
     """Read the texts that words stand for; of a resumed run, refuse another one than its own."""
     try:
-        texts = ranks.made_by_first(lambda: data.read_texts(words))
+        with reading(words):
+            texts = ranks.made_by_first(lambda: data.read_texts(words))
     except data.TextError as error:
         if resumed and [*words] == [*texts_of(resumed.training)]:
             raise data.TextError(f"{error}.  The run in {folder} was trained on it; if the same "

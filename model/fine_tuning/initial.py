@@ -11,7 +11,8 @@ import numpy as np
 from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.packed import PackedTensor
 from minigrad.words import first_of, in_a_line, number_of
-from model.checkpoint import Checkpoint, CheckpointError, load_checkpoint, path_of
+from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, load_checkpoint,
+                              path_of)
 from model.transformer import Transformer, TransformerConfig
 
 
@@ -30,7 +31,8 @@ def load_initial(name: str) -> Checkpoint:
         hint = str(error)
         if near:
             hint = f"did you mean {near[0]}?"
-        elif not (os.path.exists(path_of(name)) or error.__cause__):
+        elif not (os.path.exists(path_of(name)) or error.__cause__
+                  or isinstance(error, OfAnotherProgram)):
             hint = f"there is no checkpoint {path_of(name)}; give one, or the folder of a run"
         raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
                               ) from error

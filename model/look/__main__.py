@@ -16,7 +16,8 @@ import sys
 from data.files import replacing
 from minigrad import compiled
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.command import Parser, announced_if_slow, answering, flag, tell, text_or_file
+from model.command import (Interrupts, Parser, announced_if_slow, answering, flag, tell,
+                           text_or_file)
 from model.explain.graphs import GRAPHS, recorded
 from model.generation import generate
 from model.look import crossed
@@ -64,7 +65,8 @@ def write(s: Settings) -> None:
     out_dir, output = pathlib.Path(s.out_dir), pathlib.Path(s.output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
-    with replacing(output) as file:     # what cannot be written is refused before the work begins
+    # What cannot be written is refused before the work begins.
+    with Interrupts(at_once=True), replacing(output) as file:
         checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))
         text, source = passage(checkpoint) if s.text is None else (
             text_or_file(s.text), "The text is the one given with --text.")
@@ -90,7 +92,7 @@ def show_graph(s: Settings) -> None:
     if not s.graph:
         print(title, more, recorded(s.of, s.out_dir).text(), sep="\n\n")
         return
-    with replacing(s.graph) as file:
+    with Interrupts(at_once=True), replacing(s.graph) as file:
         file.write(recorded(s.of, s.out_dir).svg(title).encode("utf-8"))
     tell(f"drawn in {s.graph}; a browser shows it")
 

@@ -15,6 +15,7 @@ import data
 from data.tokenizer import CharTokenizer, Tokenizer, UnknownCharacterError
 from minigrad.words import first_of, in_a_line
 from model.checkpoint import Checkpoint, texts_of
+from model.command import reading
 from model.generation import USELESS
 from model.score.windows import log_probabilities, windows_of
 from model.scoring import ladder, yardstick
@@ -26,7 +27,8 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
     """Print how well the model predicts a text, beside n-grams counted on its training text; and,
     if wanted, a proof that the probabilities are probabilities."""
     model, tokenizer, training, _ = checkpoint
-    text = data.read_text(file)
+    with reading([file]):
+        text = data.read_text(file)
     unit = tokenizer.unit
     if skip_unknown:
         text = known_part(text, tokenizer)

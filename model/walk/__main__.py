@@ -6,14 +6,17 @@
     python -m model.walk --check FILE           what is right in one, or which mistake is in it
 """
 import dataclasses
+import itertools
 import pathlib
+import re
 import sys
 
 from data.files import replacing
 from minigrad import compiled
-from minigrad.words import number_of
-from model.command import Parser, answering, command_line, flag, tell
+from minigrad.words import any_of, number_of
+from model.command import Interrupts, Parser, answering, command_line, flag, tell
 from model.walk import practice, process
+from model.walk.judge import Fault, Verdict, source_of
 from model.walk.page import page
 from model.walk.reversing import pictures
 from model.walk.screen import closing, screen
@@ -35,9 +38,13 @@ class Settings:
 def main(argv: list[str] | None = None) -> None:
     """Run the command; the exit status is 1 if a checked file is not right."""
     words = sys.argv[1:] if argv is None else argv
-    if words and words[0].isdigit():
-        words = ["--station", *words]
     parser = Parser("python -m model.walk", __doc__, Settings)
+    numbers = [*itertools.takewhile(is_number, words)]
+    if len(numbers) > 1:
+        parser.error(f"give the number of one station, not {any_of(numbers)}; all are shown "
+                     "without a number")
+    if numbers:
+        words = ["--station", *words]
     given = parser.given(words)
     if len(given) > 1:
         parser.error(f"{' and '.join(f'--{name}' for name in given)} do different things; give one "
@@ -47,6 +54,11 @@ def main(argv: list[str] | None = None) -> None:
         run = {"station": walk, "page": write_page, "exercise": write_exercises, "check": check}
         right = run[name](value)
     sys.exit(right is False)
+
+
+def is_number(word: str) -> bool:
+    """Return whether a word is meant as the number of a station: it is no flag, and no file."""
+    return not re.match("-+[^0-9]", word) and not pathlib.Path(word).suffix
 
 
 def walk(only: int | None) -> None:
@@ -68,7 +80,7 @@ def write_page(path: str) -> None:
     if not path.lower().endswith((".html", ".htm")):
         raise ValueError(f"--page is a file whose name ends in .html; this is {path!r}")
     compiled.announce("compiling", sys.stderr)
-    with replacing(path) as file:
+    with Interrupts(at_once=True), replacing(path) as file:
         written = page(STATIONS, {crossed: pictures()}).encode()
         file.write(written)
     tell(f"{path}: {len(written):,} bytes; open it in a browser")
@@ -76,7 +88,8 @@ def write_page(path: str) -> None:
 
 def write_exercises(folder: str) -> None:
     """Write the files of the exercises, and say what to do with them."""
-    new = practice.write(folder)
+    with Interrupts(at_once=True):
+        new = practice.write(folder)
     kept = len(practice.exercises()) - len(new)
     first = pathlib.Path(folder, f"{practice.exercises()[0].name}.py")
     said = f"{folder}: {number_of(len(new), 'new file')}"
@@ -88,7 +101,11 @@ def write_exercises(folder: str) -> None:
 
 def check(path: str) -> bool:
     """Judge a student's file; return whether it is right."""
-    verdict = process.check(path)
+    try:
+        source_of(pathlib.Path(path).absolute())        # before anything is announced
+        verdict = process.check(path)
+    except Fault as fault:
+        verdict = Verdict(False, [*fault.args])
     print(verdict.text())
     return verdict.right
 

@@ -64,6 +64,9 @@ MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
 @pytest.mark.parametrize("name, raw, says", [
     ("Shakespear", None, f'"Shakespear" {MISSING}did you mean "shakespeare"?'),
     ("LANTERN", None, 'did you mean "lantern"?'),
+    ("lantern,shakespeare", None, "of several texts, put spaces between the names: lantern "
+                                  "shakespeare"),
+    ("lantern,no", None, 'did you mean "lantern"?'),
     ("notes.txt", None, f'"notes.txt" {MISSING}give the path of a UTF-8 text file'),
     ("", None, MISSING), (".", None, 'cannot read ".": '),
     *[(name, None, f'cannot read "{name}": ') for name in ("a\0b", "a\ud800b")],

@@ -120,6 +120,13 @@ def test_the_nearest_characters_come_in_this_order(character, known, expected):
     assert set(named) <= set(known)
 
 
+@pytest.mark.parametrize("character", ["今", "👨", "\x1b", "\n", "\0", "Ж", "\U0010ffff"])
+def test_no_character_is_called_near_where_none_is(character):
+    assert refused(CharTokenizer("abcxyz"), character).endswith("that the model knows")
+    assert nearest("abcé", "ê") == ["é", "c", "b"]
+    assert nearest("今天", "仒")[0] == "今"
+
+
 def test_what_is_unknown_can_be_left_out_and_is_counted():
     tokenizer = CharTokenizer("ab\n𝄞")
     assert tokenizer.without_unknown("ab𝄞\n") == ("ab𝄞\n", {})

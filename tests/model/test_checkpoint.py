@@ -18,11 +18,12 @@ from minigrad.packed import BLOCKS, PackedTensor
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, EncoderDecoderConfig,
                    Transformer, TransformerConfig, checkpoint, generate, load_checkpoint,
                    save_checkpoint)
-from model.checkpoint import load_arrays, load_last, restore_optimizer, save_arrays
+from model.checkpoint import (OfAnotherProgram, load_arrays, load_last, restore_optimizer,
+                              save_arrays)
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
 from model.score.text import text_losses
-from tests.kit import arrays, blocks, memory, packed_copy, refusal, same
+from tests.kit import arrays, blocks, memory, packed_copy, refusal, same, written
 from tests.token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
@@ -355,6 +356,29 @@ def test_a_checkpoint_that_is_not_there_is_missed_with_a_remedy(tmp_path):
                                  "program's model with python -m model.convert")
 
 
+@pytest.mark.parametrize("name, given, kind", [
+    ("my.gguf", "my.gguf", "GGUF file"), ("MY.GGUF", "MY.GGUF", "GGUF file"),
+    ("blob", "blob", "GGUF file"), ("my.gguf", "my.gguf/ckpt.npz", "GGUF file"),
+    ("a.safetensors", "a.safetensors", "safetensors file"), ("ckpt.pt", "ckpt.pt", "PyTorch file"),
+    ("hf/config.json", "hf/ckpt.npz", "folder of Hugging Face"),
+    ("old/ckpt.pt", "old/ckpt.npz", "folder of nanoGPT")])
+def test_a_model_of_another_program_is_named_with_the_line_that_converts_it(name, given, kind,
+                                                                            tmp_path):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    written(file, b"GGUF" + bytes(80) if kind.startswith("GGUF") else bytes(84))
+    found = file.parent if kind.startswith("folder") else file
+    assert refusal(OfAnotherProgram, load_checkpoint, tmp_path / given) == (
+        f"{found} is a {kind}: python -m model.convert {found} out_{found.stem} makes a checkpoint "
+        f"of it; then give out_{found.stem}")
+
+
+def test_a_checkpoint_beside_a_model_of_another_program_is_read(tmp_path):
+    written(tmp_path / "config.json", b"{}")
+    save_checkpoint(tmp_path / "ckpt.npz", Transformer(CONFIG), TOKENIZER)
+    assert load_checkpoint(tmp_path / "ckpt.npz").model.config == CONFIG
+
+
 @pytest.mark.skipif(os.name == "nt", reason="this system has none of these")
 def test_what_is_no_file_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")                # which would be waited on for ever
@@ -377,7 +401,7 @@ def test_a_last_checkpoint_that_cannot_be_read_is_not_called_damaged(error, kind
         return real(path)
     monkeypatch.setattr(checkpoint, "read_arrays", fail)
     assert refusal(kind, load_last, tmp_path) in (
-        "", f"cannot read {tmp_path / 'last.npz'}: denied")
+        "", f"cannot read {tmp_path / 'last.npz'}: denied; first get the right to read it")
 
 
 def test_a_damaged_file_and_one_without_an_array_are_refused_in_a_line(saved):

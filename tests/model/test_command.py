@@ -41,12 +41,16 @@ def test_answering_makes_ctrl_c_an_exception_again():
     (OSError(28, "No space left"), "a.command: cannot use standard output: No space left; all is "
                                    "kept"),
     (FileNotFoundError(2, "No such file", "no/x.txt"),
-     "a.command: cannot use no/x.txt: No such file; all is kept"),
+     "a.command: cannot use no/x.txt: No such file; first make the folder no, or give another; all "
+     "is kept"),
+    (FileNotFoundError(2, "No such file", "x.txt"),
+     "a.command: cannot use x.txt: No such file; all is kept"),
     (OSError(30, "Read-only file system", "x"), "a.command: cannot use x: Read-only file system; "
-                                                "first get the right to write there; all is kept"),
+                                                "first get the right to read and write there; all "
+                                                "is kept"),
     (PermissionError(13, "Permission denied", "x"),
-     "a.command: cannot use x: Permission denied; first get the right to write there; all is "
-     "kept")])
+     "a.command: cannot use x: Permission denied; first get the right to read and write there; all "
+     "is kept")])
 def test_answering_says_in_a_line_what_goes_wrong(error, code, capsys, monkeypatch):
     def fail(*kept):
         with answering("a.command", *kept):
@@ -258,6 +262,25 @@ def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert text_or_file("lantern") == "lantern"
     assert text_or_file("FILE:lantern") == "a\nb"
+    for file in ("none.txt", "shakespeare", ""):
+        assert refusal(ValueError, text_or_file, f"FILE:{file}") == (
+            f"there is no file {file!r}; give a UTF-8 text file as FILE:path, or a text that does "
+            "not begin with FILE:")
+
+
+@pytest.mark.parametrize("words, says", [
+    (["lantern"], ""), (["a.txt"], "reading a.txt ...\n"), (["none"], "reading none ...\n"),
+    (["lantern", "a.txt"], "reading a.txt ...\n"),
+    *[(["a.txt", "pipe"], "waiting for pipe ...\n")] * hasattr(os, "mkfifo")])
+def test_reading_says_what_it_waits_for(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").touch()
+    if "pipe" in words:
+        os.mkfifo("pipe")
+    monkeypatch.setattr(command, "PATIENCE", 0)
+    with command.reading(words):
+        time.sleep(0.2 * bool(says))
+    assert capsys.readouterr().err == says
 
 
 # Flags
@@ -269,6 +292,7 @@ class Settings:
     rate: float = flag(None, "how much", unset="a tenth of it")
     table: int = flag(0, "after so many", alone=50)
     output: str = flag("a.html", "where to", short="-o")
+    kind: str = flag("one", "which", choices=("one", "two"))
     data: Words = flag(("a", "b"), "what to read")
 
 
@@ -307,28 +331,39 @@ def test_of_a_flag_given_twice_the_last_counts_and_that_is_said(argv, given, war
     ("--lr", "there is no flag --lr; see --help"),       # it has no --learning_rate
     ("--no-fats --FAST", "there is no flag --no-fats; did you mean --no-fast?\n"
                          "there is no flag --FAST; did you mean --fast?"),
-    ("my.txt", "no flag stands before 'my.txt', or one that takes nothing; did you mean --data "
-               "my.txt?"),
-    ("LICENSE", "no flag stands before 'LICENSE' ... did you mean --data LICENSE?"),
-    ("--fast lantern", "no flag stands before 'lantern' ... did you mean --data lantern?"),
-    ("resume", "no flag stands before 'resume' ... see --help"),
+    ("my.txt", "no flag takes 'my.txt'; give a text as --data my.txt"),
+    ("LICENSE", "no flag takes 'LICENSE'; give a text as --data LICENSE"),
+    ("--fast lantern", "no flag takes 'lantern'; give a text as --data lantern"),
+    ("resume x", "no flag takes 'resume'; see --help\nno flag takes 'x'; see --help"),
+    ("a.html", "no flag takes 'a.html'; did you mean --output a.html?"),
+    ("two", "no flag takes 'two'; did you mean --kind two?"),
+    ("--max_iters 3 -4", "there is no flag -4; see --help"), ([""], "no flag takes ''; see --help"),
+    ("--max_iters 1e3", "--max_iters takes a whole number, not '1e3'; write 1000"),
+    ("--max_iters 1,000", "--max_iters takes a whole number, not '1,000'; write 1000"),
+    ("--max_iters 5.0", "--max_iters takes a whole number, not '5.0'; write 5"),
+    *[(f"--max_iters {word}", f"--max_iters takes a whole number, not '{word}'")
+      for word in ("ten", "1.5", "inf", "nan", "1e999")],
     ("--max_iters x --rate 1,5", "--max_iters takes a whole number, not 'x'\n"
                                  "--rate takes a number, not '1,5'"),
     ("--rate=-- --max_iters=--", "--rate takes a number, not '--'\n"
                                  "--max_iters takes a whole number, not '--'"),
-    ("--fast true", "no flag stands before 'true' ... see --help"),
-    ("--data=x y", "no flag stands before 'y' ... see --help"),
-    ("--fast=true", "--fast/--no-fast: ignored explicit argument 'true'; give the flag alone"),
+    ("--fast true", "--fast takes no value; give --fast alone, or --no-fast, without 'true'"),
+    ("--no-fast 0", "--no-fast takes no value; give --fast alone, or --no-fast, without '0'"),
+    ("--data=x y", "no flag takes 'y'; see --help"),
+    ("--fast=false", "--fast takes no value; give --fast alone, or --no-fast, without 'false'"),
+    ("--no-fast=x", "--fast takes no value; give --fast alone, or --no-fast, without 'x'"),
+    ("-h=3", "-h takes no value; give -h alone, without "),
     ("--rate", "argument --rate: expected one argument; write one that starts with a hyphen"),
     ("--rate --fast", "argument --rate: expected one argument"),
     ("--data --fast", "argument --data: expected at least one argument"),
     ("--max_iters -1", "--max_iters is at least 0, not -1"),
     ("--max_iters 1\x1b2 --a\x1b", r"--max_iters takes a whole number, not '1\x1b2'"
                                    "\n" r"there is no flag --a\x1b; "),
-    ("--fast a\x1b", r"no flag stands before 'a\x1b' ... see --help"),
+    ("--fast a\x1b", r"--fast takes no value; give --fast alone, or --no-fast, without 'a\x1b'"),
     ("--output=", "--output takes a value, and an empty one was given")])
 def test_each_mistake_is_answered_in_a_line_of_its_own(argv, mistakes, capsys):
-    assert refusal(SystemExit, parser().given, argv.split()) == "2"
+    argv = argv.split() if isinstance(argv, str) else argv
+    assert refusal(SystemExit, parser().given, argv) == "2"
     lines = capsys.readouterr().err.splitlines()
     expected = mistakes.split("\n")
     assert len(lines) == len(expected)
@@ -358,6 +393,40 @@ def test_help_shows_the_defaults(capsys):
     assert "how many, 100 % of them (default: 7)" in said
     assert "how much (default: 2.0)" in said
     assert "a tenth" not in said
+
+
+def test_help_shows_each_flag_once_with_what_it_takes(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    refusal(SystemExit, parser().given, ["-h"])
+    said = capsys.readouterr().out
+    lines = [line.split("  ")[1] for line in said.splitlines() if line.startswith("  -")]
+    assert lines == ["-h, --help", "--max_iters N", "--fast, --no-fast", "--rate X", "--table [N]",
+                     "--output, -o OUTPUT", "--kind KIND", "--data DATA [DATA ...]"]
+    assert said.endswith("\nA flag may have hyphens in place of underscores.\n")
+    for flags in ("--max_iters 3", "--max-iters 3"):
+        assert parser().given(flags.split()) == {"max_iters": 3}
+
+
+@dataclasses.dataclass
+class OfATable:
+    """What is read: and more."""
+    size: int = flag(3, "")
+
+
+@dataclasses.dataclass
+class Tables(OfATable):
+    as_: str = flag("a", "")
+
+
+@pytest.mark.parametrize("doc, title", [
+    (OfATable.__doc__, "What is read:"), ("OfATable(size: int = 3) -> None", "Of atable:")])
+def test_help_has_a_title_for_each_table_without_docstrings_too(doc, title, capsys, monkeypatch):
+    monkeypatch.setattr(OfATable, "__doc__", doc)
+    said = parser(Tables).format_help()
+    assert title in said.splitlines()
+    assert "size: int" not in said
+    assert "--as AS " in said
+    assert "hyphens" not in said        # no name has any
 
 
 def test_settings_as_flags_are_read_back_as_what_they_were():

@@ -38,11 +38,13 @@ def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
     ("gpt2", "there is no checkpoint gpt2/ckpt.npz; give one, or the folder of a run"),
     ("no/ckpt.npz", "there is no checkpoint no/ckpt.npz; "),
     (".", "there is no checkpoint ckpt.npz; "), (5000 * "a", "File name too long"),
-    ("gpt2.safetensors", "model.convert reads models of other programs"),
+    ("gpt2.safetensors", "gpt2.safetensors is a safetensors file: python -m model.convert "),
+    ("folder", "folder is a folder of Hugging Face: python -m model.convert folder out_folder "),
     ("cut.npz", "cut.npz is damaged or no checkpoint: ")])
 def test_a_name_of_no_checkpoint_is_answered_with_a_remedy(name, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for other in ("gpt2.safetensors", "cut.npz"):
+    (tmp_path / "folder").mkdir()
+    for other in ("gpt2.safetensors", "cut.npz", "folder/config.json"):
         written(tmp_path / other, "other")
     said = refusal(CheckpointError, load_initial, name)
     assert said.startswith(f"--init_from {name} is neither scratch nor resume; ") and says in said

@@ -1,5 +1,7 @@
 """The command that writes the page: what it reads, what it says, and which file it leaves."""
+import os
 import pathlib
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -82,11 +84,32 @@ def test_what_cannot_be_written_is_refused_first(trained, capsys, folder, monkey
     monkeypatch.setattr(look, "recorded", None)
     for suffix in ("html", "svg"):
         (folder / f"folder.{suffix}").mkdir()
-    for name, why in (("folder", "Is a directory"), ("none/l", "No such file or directory")):
+    missing = "No such file or directory; first make the folder none, or give another"
+    for name, why in (("folder", "Is a directory"), ("none/l", missing)):
         *_, output = words = flags.format(name).split()
         said = refused(capsys, "--out_dir", trained, *words, main=look.main)
         assert f"cannot use {pathlib.Path(output)}: " in said and said.endswith(why)
     assert {path.name for path in folder.iterdir()} == {"folder.html", "folder.svg"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("words", ["-o a.html", "--graph a.svg"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_leaves_no_page_half_written(words, name, trained, folder, monkeypatch):
+    number = getattr(signal, name)
+
+    def signalled(*_, **__):
+        signal.raise_signal(number)
+    monkeypatch.setattr(look, "load_checkpoint", signalled)
+    monkeypatch.setattr(look, "recorded", signalled)
+    before = signal.signal(number, lambda *_: None)         # or it would end the tests
+    try:
+        with pytest.raises(SystemExit) as end:
+            look.main(["--out_dir", str(trained), *words.split()])
+    finally:
+        signal.signal(number, before)
+    assert end.value.code == 130
+    assert list(folder.iterdir()) == []
 
 
 def test_a_page_that_cannot_be_written_leaves_the_one_before(trained, capsys, folder, full_disk):

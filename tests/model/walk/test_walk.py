@@ -1,6 +1,8 @@
 """python -m model.walk: the stations at a terminal and in a file, the exercises, the answers to
 mistakes."""
 import io
+import os
+import signal
 import sys
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from model.walk import __main__ as command
 from model.walk import process
 from model.walk.judge import Verdict
+from model.walk.practice import Exercise
 from model.walk.stations import STATIONS
 from tests.kit import nobody_reads
 
@@ -69,6 +72,57 @@ def test_it_writes_the_exercises_and_says_what_comes_next(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_its_status_says_whether_a_file_is_right(right, monkeypatch, capsys):
+def test_its_status_says_whether_a_file_is_right(right, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
     monkeypatch.setattr(process, "check", lambda path: Verdict(right, [f"{path}.", "So."]))
     assert status("--check", "file") == (not right) and capsys.readouterr().out == "file.\nSo.\n"
+
+
+@pytest.mark.parametrize("name, why", [
+    ("none.py", "No such file or directory"), ("folder", "it is no regular file"),
+    *[("pipe", "it is no regular file")] * hasattr(os, "mkfifo")])
+def test_what_cannot_be_read_is_said_before_a_process_is_started(name, why, tmp_path, monkeypatch,
+                                                                 capsys):
+    (tmp_path / "folder").mkdir()
+    if name == "pipe":
+        os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(process, "check", None)     # not to be called
+    assert status("--check", str(tmp_path / name)) == 1
+    said, announced = capsys.readouterr()
+    said = " ".join(said.split())
+    assert said == (f"{tmp_path / name} cannot be read: {why}. Name one of the files that python "
+                    "-m model.walk --exercise writes.")
+    assert announced == ""
+
+
+@pytest.mark.parametrize("words, says", [
+    ("5 6", "give the number of one station, not 5 or 6; all are shown without a number"),
+    ("abc", "--station takes a whole number, not 'abc'"),
+    ("0", "--station is at least 1 and at most 13, not 0"),
+    ("-1", "--station is at least 1 and at most 13, not -1"),
+    ("mine.py", "no flag takes 'mine.py'; did you mean --check mine.py?"),
+    ("5 --page", "--station and --page do different things; give one of them"),
+    ("--page a.html b", "no flag takes 'b'; see --help")])
+def test_words_without_a_flag_are_numbers_of_stations_or_answered(words, says, capsys):
+    assert status(*words.split()) == 2
+    assert capsys.readouterr().err == f"model.walk: error: {says}\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("words", [["--page", "a.html"], ["--exercise", "."]])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_leaves_no_file_half_written(words, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def signalled(*_):
+        signal.raise_signal(getattr(signal, name))
+    monkeypatch.setattr(command, "page", signalled)
+    monkeypatch.setattr(Exercise, "task", signalled)
+    before = signal.signal(getattr(signal, name), signal.SIG_DFL)
+    try:
+        signal.signal(getattr(signal, name), lambda *_: None)       # or it would end the tests
+        assert status(*words) == 130
+    finally:
+        signal.signal(getattr(signal, name), before)
+    assert list(tmp_path.iterdir()) == []
