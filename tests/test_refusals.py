@@ -46,6 +46,7 @@ ROWS = [
     ("train", "--max_iters many", "--max_iters ... whole number ... many"),
     ("train", "--lr 1", "no flag --lr ... did you mean --learning_rate?"),
     ("train", "short.txt --minutes 1", "no flag takes ... give a text as --data short.txt"),
+    ("train", "--data ''", "--data takes a value, and an empty one was given"),
     ("train", "'my text.txt'", "give a text as --data 'my text.txt'"),
     ("train", "--bias resume", "did you mean --init_from resume?"),
     ("sample", "EMPTY", "did you mean --out_dir /"),

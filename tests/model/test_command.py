@@ -371,6 +371,7 @@ def test_each_mistake_is_answered_in_a_line_of_its_own(argv, mistakes, capsys):
         assert line.startswith("some.command: error: ")
         assert line.isprintable()
         assert all(part in line for part in says.split(" ... ")), line
+        assert re.findall(r"; write \d+$", line) == re.findall(r"; write \d+$", says)
 
 
 def test_what_is_right_is_read_beside_mistakes_and_each_line_is_said_once(capsys):

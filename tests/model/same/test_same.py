@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import formulas
+from minigrad import compiled, formulas
 from minigrad.kernels.compiler import processor
 from model.same import __main__ as same, runs
 from model.same.runs import FILE, digest, masks, short_run
@@ -67,6 +67,30 @@ def test_first_difference_shows_its_bar_below_the_line_on_compiling(capsys, monk
     same.first_difference(PUBLISHED)
     said = capsys.readouterr().err
     assert said.startswith("compiling\n") and "short runs" in said
+
+
+@pytest.mark.parametrize("limit, counts", [(1, [1]), (2, [1, 2]), (5, [1, 5])])
+def test_first_difference_runs_both_recipes_on_one_thread_and_on_all(limit, counts, monkeypatch):
+    taken = []
+    monkeypatch.setattr(compiled, "thread_limit", lambda: (limit, ""))
+    monkeypatch.setattr(compiled, "set_threads", lambda n: taken.append([n]))
+    monkeypatch.setattr(same, "float32_run", lambda recipe: (
+        taken[-1].append(recipe) or PUBLISHED["float32"][recipe], []))
+    monkeypatch.setattr(same, "short_run", lambda: PUBLISHED)
+    monkeypatch.setattr(same, "in_float64", lambda *_: None)
+    assert same.first_difference(PUBLISHED) is None
+    assert taken == [[n, recipe] for recipe in same.RECIPES for n in counts]
+
+
+@pytest.mark.parametrize("wrong", [1, 5])
+def test_first_difference_names_the_threads_that_gave_other_bits(wrong, monkeypatch):
+    run = PUBLISHED["float32"]["modern"]
+    taken = []
+    monkeypatch.setattr(compiled, "thread_limit", lambda: (5, ""))
+    monkeypatch.setattr(compiled, "set_threads", taken.append)
+    monkeypatch.setattr(same, "float32_run", lambda recipe: (
+        run | {"bits": ""} if taken[-1] == wrong else run, []))
+    assert f"in float32 with --threads {wrong}, " in same.first_difference(PUBLISHED)
 
 
 @compiled_only
