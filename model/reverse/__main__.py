@@ -25,8 +25,8 @@ from minigrad import compiled
 from minigrad.optim import cosine, warm_up
 from minigrad.words import number_of
 from model.checkpoint import BEST, save_checkpoint
-from model.command import (Parser, answering, as_flags, command_line, flag, in_flags, problems,
-                           problems_of_heads, tell)
+from model.command import (Interrupts, Parser, answering, as_flags, command_line, flag, in_flags,
+                           problems, problems_of_heads, tell)
 from model.count.memory import check_fits
 from model.folder import Folder
 from model.layers import Rng
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.reverse", __doc__, Settings)
     s = Settings(**parser.given(argv))
     parser.refuse(s.problems())
-    with answering("model.reverse"):
+    with answering("model.reverse"), Interrupts(at_once=True):
         sizes = {name: getattr(s, name) for name in ("n_layer", "n_embd", "batch_size",
                                                      "block_size")}
         check_fits(bytes_of(s), ", ".join(as_flags(sizes)))

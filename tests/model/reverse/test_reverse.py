@@ -2,6 +2,7 @@
 import dataclasses
 import itertools
 import re
+import signal
 import time
 
 import numba
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import train
+from data import files
 from model import load_checkpoint, sample
 from model.count import __main__ as count
 from model.replay import __main__ as replay
@@ -172,6 +174,19 @@ def test_while_it_trains_as_many_strings_are_judged_as_it_says(monkeypatch, unse
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")       # of plain NumPy
+def test_a_signal_while_the_model_is_saved_leaves_no_file_half_written(tmp_path, unseen,
+                                                                       monkeypatch):
+    before = signal.signal(signal.SIGTERM, lambda *_: None)     # or it would end the tests
+    monkeypatch.setattr(files, "_to_disk", lambda number: signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(SystemExit) as end:
+            reverse.main([*TINY, "--out_dir", str(tmp_path)])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert end.value.code == 130
+    assert not [path for path in tmp_path.iterdir() if path.name != ".lock"]
+
+
 def test_a_loss_that_is_no_number_ends_the_training_in_one_line(capsys, unseen):
     said = refused(capsys, *TINY, "--learning_rate", "1e30", main=reverse.main)
     assert re.fullmatch(r"model.reverse: the loss became nan at step \d; train again with a lower "
