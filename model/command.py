@@ -499,7 +499,7 @@ class Parser(argparse.ArgumentParser):
                 said = _takes(field.type, word) + _plainly(field.type, word)
             if said:
                 mistakes.append(f"{flag} {said}")
-                if field.type == Words:         # what they stand for is not looked for
+                if field.type in (str, Words):          # what it stands for is not looked for
                     known.pop(name)
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         mistakes += [f"there is no flag {word}; {self._instead_of(word)}" for word in flags]
@@ -571,8 +571,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:
         """Print what is wrong in a line, and exit."""
-        if "expected" in message:
-            message += "; write one that starts with a hyphen as in --flag=-value"
+        if bare := re.fullmatch("argument ([^/]+).*: expected .*argument", message):
+            message = (f"{bare[1]} takes a value, and none was given; one that starts with a "
+                       f"hyphen is written as {bare[1]}=-value")
         if ignored := re.fullmatch("argument ([^/]+).*: ignored explicit argument (.*)", message):
             flag, word = ignored.groups()
             message = f"{flag} takes no value; {self._alone_or_not(flag)}, without {word}"

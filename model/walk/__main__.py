@@ -7,6 +7,7 @@
 """
 import dataclasses
 import itertools
+import os
 import pathlib
 import re
 import sys
@@ -58,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def is_number(word: str) -> bool:
     """Return whether a word is meant as the number of a station: it is no flag, and no file."""
-    return not re.match("-+[^0-9]", word) and not pathlib.Path(word).suffix
+    return not re.match("-+[^0-9]", word) and not re.search(r"\.[a-z]\w*$", word)
 
 
 def walk(only: int | None) -> None:
@@ -88,6 +89,8 @@ def write_page(path: str) -> None:
 
 def write_exercises(folder: str) -> None:
     """Write the files of the exercises, and say what to do with them."""
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise ValueError(f"--exercise is a folder, and {folder!r} is none; give another name")
     with Interrupts(at_once=True):
         new = practice.write(folder)
     kept = len(practice.exercises()) - len(new)

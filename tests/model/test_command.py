@@ -353,9 +353,12 @@ def test_of_a_flag_given_twice_the_last_counts_and_that_is_said(argv, given, war
     ("--fast=false", "--fast takes no value; give --fast alone, or --no-fast, without 'false'"),
     ("--no-fast=x", "--fast takes no value; give --fast alone, or --no-fast, without 'x'"),
     ("-h=3", "-h takes no value; give -h alone, without "),
-    ("--rate", "argument --rate: expected one argument; write one that starts with a hyphen"),
-    ("--rate --fast", "argument --rate: expected one argument"),
-    ("--data --fast", "argument --data: expected at least one argument"),
+    ("--rate", "--rate takes a value, and none was given; one that starts with a hyphen is written "
+               "as --rate=-value"),
+    ("--rate --fast", "--rate takes a value, and none was given"),
+    ("--max-iters", "--max_iters takes a value, and none was given"),
+    ("--data --fast", "--data takes a value, and none was given"),
+    ("-o", "--output takes a value, and none was given"),
     ("--max_iters -1", "--max_iters is at least 0, not -1"),
     ("--max_iters 1\x1b2 --a\x1b", r"--max_iters takes a whole number, not '1\x1b2'"
                                    "\n" r"there is no flag --a\x1b; "),

@@ -96,9 +96,17 @@ def test_what_cannot_be_read_is_said_before_a_process_is_started(name, why, tmp_
     assert announced == ""
 
 
+def test_exercises_are_not_written_where_a_file_is(tmp_path):
+    (tmp_path / "file").touch()
+    assert status("--exercise", str(tmp_path / "file")) == (
+        f"model.walk: --exercise is a folder, and {str(tmp_path / 'file')!r} is none; give another "
+        "name")
+
+
 @pytest.mark.parametrize("words, says", [
     ("5 6", "give the number of one station, not 5 or 6; all are shown without a number"),
     ("abc", "--station takes a whole number, not 'abc'"),
+    ("3.0", "--station takes a whole number, not '3.0'; write 3"),
     ("0", "--station is at least 1 and at most 13, not 0"),
     ("-1", "--station is at least 1 and at most 13, not -1"),
     ("mine.py", "no flag takes 'mine.py'; did you mean --check mine.py?"),
