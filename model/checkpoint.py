@@ -225,7 +225,7 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
 def check_program(path: pathlib.Path) -> None:
     """Refuse a path at which there is no checkpoint, but a model of another program: in that file,
     or in the folder where the checkpoint was looked for."""
-    found = path if path.exists() else path.parent
+    found = path if is_there(path) else path.parent
     kind = ""
     if found.is_file():
         kind = OTHER_ENDINGS.get(found.suffix.lower(), "")
@@ -233,7 +233,7 @@ def check_program(path: pathlib.Path) -> None:
             if file.read(4) == b"GGUF":
                 kind = "GGUF file"
     elif found == path.parent:
-        kind = next((kind for name, kind in OTHER_FILES.items() if (found / name).exists()), "")
+        kind = next((kind for name, kind in OTHER_FILES.items() if is_there(found / name)), "")
     if kind:
         new = f"out_{found.absolute().stem}"
         raise OfAnotherProgram(f"{found} is a {kind}: {command_line('model.convert', found, new)} "

@@ -26,9 +26,11 @@ more = dict(norm="rms", qk_norm=True, position="rotary", activation="relu2",
             ngrams=3, ngram_dropout=0.1) if modern else {}
 model = Transformer(TransformerConfig(65, 64, n_layer=1, n_head=4, n_embd=128, **more))
 ids = np.arange(12 * 64).reshape(12, 64) % 65
-optimizer = mg.AdamW(model.parameters())
+matrices = model.blocks[0].parameters() if modern else []
+others = [p for p in model.parameters() if all(p is not matrix for matrix in matrices)]
+optimizer = mg.AdamW(others)
 if modern:
-    optimizer = mg.Optimizers([optimizer, mg.Muon(model.blocks[0].parameters())])
+    optimizer = mg.Optimizers([optimizer, mg.Muon(matrices)])
 mg.cross_entropy(model(ids, np.random.default_rng(0)), ids).backward()
 mg.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()
