@@ -50,7 +50,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
         known = begun.model.config if begun else None
         model = Transformer(s.model_config(vocab_size, known), s.seed)
     if begun:
-        from model.fine_tuning.initial import take_weights
+        from model.beginning import take_weights
         take_weights(model, begun.model)
     run = Run(s, text, model, optimizer_of(model, s, ranks), folder, resumed, ranks)
     if run.is_complete():

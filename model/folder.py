@@ -233,7 +233,7 @@ def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
         whose = f"the run in {folder}"
         names = given.get("data", earlier.data)
     elif init_from != "scratch":
-        from model.fine_tuning import initial as tuning
+        from model import beginning as tuning
         initial = ranks.made_by_first(lambda: tuning.load_initial(init_from))
         path = path_of(init_from)
         config = earlier = initial.model.config

@@ -20,15 +20,15 @@ CHAPTERS = ("data",)
 ROOMS = {"minigrad.watch": "",
          "model.walk": "minigrad.watch model.look model.reverse model.variants",
          "model.kv_cache": "minigrad.kernels", "minigrad.kernels": "", "model.variants": "",
-         "model.fine_tuning": "", "model.count": "minigrad.watch", "model.convert": "model.count",
+         "model.count": "minigrad.watch", "model.convert": "model.count",
          "model.look": "model.explain model.kv_cache model.reverse model.score",
          "model.interactive": "", "model.explain": "minigrad.watch",
          "model.ranks": "", "model.score": "", "model.ensemble": "model.score", "data.sources": "",
          "model.reverse": "model.count model.variants", "model.replay": "minigrad.watch",
          "model.same": "minigrad.watch"}
 # In the book, a file imports only from its own row and the rows below it.
-ROWS = ["train model.sample", "model.report", "model.run", "model.folder", "model.settings",
-        "model", "model.generation model.scoring", "model.checkpoint model.cache",
+ROWS = ["train model.sample", "model.report", "model.run", "model.beginning", "model.folder",
+        "model.settings", "model", "model.generation model.scoring", "model.checkpoint model.cache",
         "model.transformer",
         "model.config model.attention", "model.layers", "model.processes", "model.command", "data",
         "model.start", "minigrad",

@@ -16,7 +16,7 @@ from model import Transformer, TransformerConfig, generate, load_checkpoint, sav
 from model.convert import gguf, to_gguf
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer, with_metadata
-from model.fine_tuning.initial import load_initial
+from model.beginning import load_initial
 from tests.kit import arrays, normal, refusal
 from tests.model.convert.test_gguf import F16, MERGES, Q8_0, TOKENS, V, gpt2, llama, written
 from tests.token_files import byte_level

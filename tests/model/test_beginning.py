@@ -8,8 +8,8 @@ import minigrad as mg
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    UnknownCharacterError, save_checkpoint)
 from model.checkpoint import path_of
-from model.fine_tuning.initial import (describe_initial, load_initial, take_weights,
-                                       with_characters_of)
+from model.beginning import (describe_initial, load_initial, take_weights,
+                             with_characters_of)
 from tests.kit import at_home, refusal, written
 
 

@@ -1,6 +1,5 @@
-"""Fine-tuning: the checkpoint from which a new run takes its weights, and new characters for it.
-
-    python train.py --init_from out --data my_text.txt --out_dir out_mine
+"""How a run begins.  Fine-tuning: the checkpoint from which a new run takes its weights, and new
+characters for it.
 """
 import difflib
 import os
