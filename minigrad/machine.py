@@ -1,6 +1,12 @@
-"""The control groups (cgroups) that limit what a container may use of a machine."""
+"""What this process may use of its machine: the memory, and the control groups (cgroups) that limit
+a container."""
+import math
+import os
 import pathlib
 from collections.abc import Iterator
+from contextlib import suppress
+
+from minigrad.words import scaled
 
 OF_PROCESS = pathlib.Path("/proc/self/cgroup")
 ROOT = pathlib.Path("/sys/fs/cgroup")
@@ -27,3 +33,38 @@ def control_groups(controller: str, of_process: pathlib.Path = OF_PROCESS,
             while group.is_relative_to(top):
                 yield group
                 group = group.parent
+
+
+def memory_limit(*where: pathlib.Path) -> float:
+    """Return the most bytes that this process may use: the least of the machine's memory and the
+    limits of the process and its control groups; inf where none of these can be read.  `where` is
+    passed to `control_groups`."""
+    limits = [math.inf]
+    with suppress(ImportError, OSError, ValueError):        # Windows, or another unknown system
+        import resource
+        limits += [limit for limit, _ in map(resource.getrlimit, (resource.RLIMIT_AS,
+                                                                  resource.RLIMIT_DATA))
+                   if limit != resource.RLIM_INFINITY]
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    if os.name == "nt":
+        import ctypes
+        status = (ctypes.c_uint64 * 8)(64)      # MEMORYSTATUSEX, which begins with its size
+        if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+            limits.append(status[1])            # ullTotalPhys
+    for group in control_groups("memory", *where):
+        for name in ("memory.max", "memory.limit_in_bytes"):        # versions 2 and 1
+            with suppress(OSError, ValueError):     # there is no such file, or no limit: "max"
+                limits.append(float((group / name).read_text(encoding="ascii")))
+    return float(min(limits))
+
+
+def check_fits(needed: float, what: str, remedy: str = "take less of one of them") -> None:
+    """Compare the bytes that something needs with the memory of this machine, before any is taken.
+
+    Raises
+    ------
+    ValueError : it needs more.
+    """
+    if needed > (limit := memory_limit()):
+        raise ValueError(f"{what} need {scaled(needed, 'B')} of memory, and this machine has "
+                         f"{scaled(limit, 'B')}; {remedy}")

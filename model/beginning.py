@@ -8,10 +8,13 @@ import pathlib
 import numpy as np
 
 from data.tokenizer import CharTokenizer, Tokenizer
+from minigrad.machine import check_fits
 from minigrad.packed import PackedTensor
 from minigrad.words import first_of, in_a_line, number_of
 from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, load_checkpoint,
                               path_of)
+from model.command import as_flags
+from model.settings import Settings
 from model.transformer import Transformer, TransformerConfig
 
 
@@ -88,3 +91,39 @@ def take_weights(model: Transformer, initial: Transformer) -> None:
         else:
             rows = weight[:len(p.data)]
             p.data[:len(rows)] = rows
+
+
+def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:
+    """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
+
+    For each parameter: itself, its gradient, and the optimiser's state.  For each token: in a
+    block, 6 C, its keys and values, and the hidden channels of the MLP, three times where it has a
+    gate; outside the blocks, 4 C and three times the V logits.
+    """
+    from model.count.sizes import parameters, state
+    numbers = 2 * parameters(config) + state(config, optimizer)
+    config = config.resolved()
+    C = config.n_embd
+    gated = config.activation == "swiglu"
+    of_block = 6 * C + 2 * config.n_kv_head * config.d_head + config.n_inner * (1 + 2 * gated)
+    of_token = config.n_layer * of_block + 4 * C + 3 * config.vocab_size
+    return 4 * (numbers + batch_size * config.block_size * of_token)
+
+
+def check_memory(s: Settings, config: TransformerConfig) -> None:
+    """Compare what a training step of a model needs with the memory of this machine, before any is
+    taken.
+
+    Raises
+    ------
+    ValueError : the step needs more.
+    """
+    ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
+    of_model = ["n_layer", "n_embd"]
+    if config.ngrams > 1:
+        of_model.append("ngram_rows")
+    for batch_size, more, names in (
+            (0, 0, of_model),
+            (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
+        flags = as_flags({name: getattr(s, name) for name in names})
+        check_fits(training_bytes(config, s.optimizer, batch_size) + more, ", ".join(flags))

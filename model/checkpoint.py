@@ -28,6 +28,7 @@ import numpy as np
 
 from data.files import AnyPath, read_arrays, replacing, write_arrays
 from data.tokenizer import CharTokenizer, MissingLibrary, Tokenizer
+from minigrad.machine import check_fits
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
 from minigrad.packed import hold, is_finite, kind_of, shape_of
@@ -169,7 +170,6 @@ def load_checkpoint(path: AnyPath, finite: bool = True,
     ValueError : it is larger than the memory of this machine.
     """
     if os.path.isfile(path):
-        from model.count.memory import check_fits
         check_fits(os.path.getsize(path), f"the weights in {path}", "use a machine with more")
     found, arrays = load_arrays(path, finite, kinds, lazy=False)
     for name, parameter in found.model.named_parameters():

@@ -259,7 +259,7 @@ def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
     ranks.meet()
     if s.threads or ranks.threads:
         compiled.set_threads(s.threads or ranks.threads)
-    from model.count.memory import check_memory
+    from model.beginning import check_memory
     check_memory(s, s.model_config(text.tokenizer.vocab_size, config))
     if len(texts.taken) > 1 or texts.left_out:
         from data.sources.folders import listed

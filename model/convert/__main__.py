@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 from data.files import remove_left, rename
+from minigrad.machine import check_fits
 from minigrad.words import number_of, scaled, shown
 from model.checkpoint import BEST, CheckpointError
 from model.command import (Interrupts, Parser, announced_if_slow, answering, command_line, flag,
@@ -36,7 +37,6 @@ from model.command import (Interrupts, Parser, announced_if_slow, answering, com
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors, to_gguf
 from model.convert.model_file import (FormatError, ModelFile, check_finite, same_bits,
                                       shapes_of)
-from model.count.memory import check_fits
 from model.count.sizes import parameters
 from model.report import of_model
 

@@ -22,12 +22,12 @@ from tqdm import tqdm
 import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import compiled
+from minigrad.machine import check_fits
 from minigrad.optim import cosine, warm_up
 from minigrad.words import number_of
 from model.checkpoint import BEST, save_checkpoint
 from model.command import (Interrupts, Parser, answering, as_flags, command_line, flag, in_flags,
                            problems, problems_of_heads, tell)
-from model.count.memory import check_fits
 from model.folder import Folder
 from model.layers import Rng
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig

@@ -1,15 +1,22 @@
-"""Fine-tuning: which weights a run starts from, and what it says of them."""
+"""How a run begins: which weights it starts from, what it says of them, and how much memory a step
+needs."""
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import machine
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    UnknownCharacterError, save_checkpoint)
 from model.checkpoint import path_of
-from model.beginning import (describe_initial, load_initial, take_weights,
-                             with_characters_of)
+from model.beginning import (check_memory, describe_initial, load_initial, take_weights,
+                             training_bytes, with_characters_of)
+from model.count import sizes
+from model.run import decayed_and_other, optimizer_of
+from model.settings import Settings
+from tests import kit
 from tests.kit import at_home, refusal, written
 
 
@@ -91,3 +98,61 @@ def test_a_run_says_what_it_starts_from(tmp_path):
         "'A' (1,000), 'B' (1,000), 'C' (1,000), 'D' (1,000), 'E' (1,000) and 2 more",
         "            of its 6 positions, the first 4"]
     assert "positions" not in describe_initial(path, replace(SMALL, position="rotary"), 4, {})
+
+
+# Memory
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="plain NumPy keeps the (T, T) of attention")
+@pytest.mark.parametrize("batch_size, config", [
+    (12, TransformerConfig(65, 64, 4, 4, 128)), (2, TransformerConfig(65, 256, 2, 4, 128)),
+    (4, TransformerConfig(1000, 64, 2, 2, 64, dropout=0.2)),
+    (8, TransformerConfig(30, 32, 6, 2, 32, bias=True)),
+    (16, TransformerConfig(65, 64, 4, 4, 64, n_kv_head=1, norm="rms_gain", activation="swiglu",
+                           n_inner=512, tied=False)),
+    (4, TransformerConfig(65, 64, 4, 4, 64, activation="gelu_tanh", n_inner=64))])
+def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_size, config):
+    rng = np.random.default_rng(0)
+
+    def train():
+        model = Transformer(config)
+        optimizer = mg.AdamW(decayed_and_other(model))
+        for _ in range(2):
+            ids = rng.integers(config.vocab_size, size=(batch_size, config.block_size))
+            logits = model(ids, rng=rng)
+            mg.cross_entropy(logits, ids).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    train()             # so that what is compiled is not counted
+    with kit.memory() as allocated:
+        train()
+    assert 0.8 < training_bytes(config, "adamw", batch_size) / allocated[0] < 1.25
+
+
+@pytest.fixture
+def limited(monkeypatch):
+    """Have so much memory."""
+    return lambda limit: monkeypatch.setattr(machine, "memory_limit", lambda: float(limit))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_step_that_needs_more_memory_than_there_is_is_refused(limited, optimizer):
+    s = Settings(batch_size=64, optimizer=optimizer)
+    usual = s.model_config(65)
+
+    def refused(limit, inner=None, **changes):
+        limited(limit)
+        changed = replace(s, **changes)
+        config = replace(changed.model_config(65), n_inner=inner)
+        return refusal(ValueError, check_memory, changed, config)
+    needed, model = (training_bytes(usual, optimizer, size) for size in (64, 0))
+    limited(needed)
+    check_memory(s, usual)
+    assert refused(needed, batch_size=65).startswith("--batch_size 65, --block_size 64, ")
+    assert "--gradient_accumulation_steps 2 need" in refused(needed, gradient_accumulation_steps=2)
+    assert "--n_layer 4, --n_embd 128 need" in refused(model - 1)
+    assert "--n_embd 128, --ngram_rows 8192 need" in refused(model, ngrams=2)
+    assert "TB of memory" in refused(1e9, inner=10 ** 9)
+    for config in (usual, TransformerConfig(30, 32, 6, 2, 32, bias=True, ngrams=3)):
+        of_state = (a for *_, a in optimizer_of(Transformer(config), s).state())
+        numbers = 2 * sizes.parameters(config) + sum(a.size for a in of_state)
+        assert training_bytes(config, optimizer, 0) == 4 * numbers

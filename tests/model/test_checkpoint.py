@@ -14,6 +14,7 @@ import pytest
 
 import minigrad as mg
 from data.files import write_arrays
+from minigrad import machine
 from minigrad.packed import BLOCKS, PackedTensor
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, EncoderDecoderConfig,
                    Transformer, TransformerConfig, checkpoint, generate, load_checkpoint,
@@ -21,7 +22,6 @@ from model import (CharTokenizer, CheckpointError, EncoderDecoder, EncoderDecode
 from model.checkpoint import (OfAnotherProgram, load_arrays, load_last, restore_optimizer,
                               save_arrays)
 from model.convert.tokens import TokenTokenizer
-from model.count import memory as limits
 from model.score.text import text_losses
 from tests.kit import arrays, blocks, memory, packed_copy, refusal, same, written
 from tests.token_files import byte_level
@@ -68,9 +68,9 @@ def test_a_damaged_file_names_those_beside_it_and_not_itself(saved):
 
 def test_load_checkpoint_refuses_a_file_that_is_larger_than_the_memory(saved, monkeypatch):
     size = os.path.getsize(saved)
-    monkeypatch.setattr(limits, "memory_limit", lambda: float(size))
+    monkeypatch.setattr(machine, "memory_limit", lambda: float(size))
     load_checkpoint(saved)
-    monkeypatch.setattr(limits, "memory_limit", lambda: size - 1.0)
+    monkeypatch.setattr(machine, "memory_limit", lambda: size - 1.0)
     said = refusal(ValueError, load_checkpoint, saved)
     assert said.startswith(f"the weights in {saved} need ")
     assert said.endswith("a machine with more")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from data.tokenizer import MissingLibrary
+from minigrad import machine
 from model import (CharTokenizer, EncoderDecoder, EncoderDecoderConfig, Transformer,
                    TransformerConfig, save_checkpoint)
 from model.command import Interrupts
@@ -18,7 +19,6 @@ from model.convert import checkpoint, hugging_face, safetensors
 from model.convert.__main__ import main
 from model.convert.model_file import FormatError
 from model.convert.tokens import TokenTokenizer
-from model.count import memory as limits
 from tests.kit import at_home, memory, nobody_reads, refused, stored
 from tests.token_files import byte_level
 
@@ -52,10 +52,10 @@ def refusal(capsys, *words):
 
 def test_convert_refuses_weights_that_do_not_fit_into_memory(here, capsys, monkeypatch):
     largest = 4 * 16 * 4        # bytes of an MLP's weights
-    monkeypatch.setattr(limits, "memory_limit", lambda: 3.0 * largest - 1)
+    monkeypatch.setattr(machine, "memory_limit", lambda: 3.0 * largest - 1)
     assert "the largest weights in out/ckpt.npz need 768.0 B of memory" in refusal(
         capsys, "out", "a.npz")
-    monkeypatch.setattr(limits, "memory_limit", lambda: 3.0 * largest)
+    monkeypatch.setattr(machine, "memory_limit", lambda: 3.0 * largest)
     main(["out", "a.npz"])
 
 
