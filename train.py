@@ -23,7 +23,7 @@ from model.folder import Folder, prepare
 from model.processes import Ranks
 from model.report import (Progress, compile_kernels, describe, foretell, nothing_left, report,
                           stopped)
-from model.run import Run, Step, join, optimizer_of
+from model.run import Evaluation, Run, Step, join, optimizer_of
 from model.scoring import prove_causality, yardstick
 from model.settings import MINUTES, MODERN, Settings
 from model.transformer import loss_of
@@ -70,7 +70,8 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
         if run.is_time_to_evaluate():
             evaluate(run, progress)
         for step in steps(run):
-            explain_nan(run, step)
+            if not step.taken:
+                explain_nan(run, step)
             if ranks.any(interrupts.came):    # a later one is for the next step
                 run.save_last()
                 break
@@ -94,13 +95,13 @@ def steps(run: Run) -> Iterator[Step]:
     state = run.state
     parameters = model.parameters()
     while not run.is_over():
-        step = Step(state.iteration + 1, before=state.saved())
+        step = Step(state.iteration + 1, before=state.before_step())
         with run.measure(step):
             for x, y in run.batches(step):          # ids, targets: (B, T) each
                 loss = loss_of(model, x, y, run.dropout) / s.gradient_accumulation_steps    # ()
                 loss.backward()                     # adds to p.grad of every parameter p
                 step.loss += loss.item()
-            run.average(step)                       # loss and gradients, over several processes
+            step.loss = run.averager.average(step.loss)     # and gradients, over the processes
             step.norm = mg.clip_grad_norm_(parameters, s.grad_clip or math.inf)
             step.taken = step.is_finite()           # else weights and optimiser stay as they are
             if step.taken:
@@ -114,21 +115,25 @@ def steps(run: Run) -> Iterator[Step]:
 def evaluate(run: Run, progress: Progress) -> None:
     """Evaluate a run, save it, and show its losses."""
     evaluation = run.evaluate()
-    explain_nan(run, evaluation)
+    if not evaluation.is_finite():
+        explain_nan(run, evaluation)
     train_loss = run.save_evaluation(evaluation.loss)
     progress.show_evaluation(train_loss, evaluation.loss)
 
 
-def explain_nan(run: Run, step: Step) -> None:
-    """Explain a step or an evaluation that is not finite.
+def explain_nan(run: Run, step: Step | Evaluation) -> None:
+    """Explain a step or an evaluation that is not finite: the first of those that are skipped, and
+    the one with which the run ends.
 
     Raises
     ------
     ValueError : the run ends with it.
     """
-    if not step.taken:
-        from model.replay.nan import explain
-        explain(run, step)
+    from model.replay.nan import explain_end, explain_skipped
+    if run.ends_with(step):
+        raise ValueError(explain_end(run, step))
+    if run.state.skipped == 1:
+        explain_skipped(run, step)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from minigrad import formulas
 from minigrad.core import OPS, Array, Operand, Tensor, brief, one_type, op
 from minigrad.formulas import ACTIVATIONS, Drop, How, rows
 from minigrad.gradients import Added
+from minigrad.random import RowsFrom
 
 NORM_EPS = 1e-5         # added to a variance
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
@@ -715,7 +716,7 @@ def _axes_of(table):
 def _dropout_settings(p, rng, shape):
     """Return the probability to drop, 0 without an rng; the 64-bit seed of a mask of this shape,
     drawn from the rng if there is a mask; and the number of the mask's first element, which is not
-    0 where the rng has a `first_row`, as that of a rank has."""
+    0 for a generator of `RowsFrom`."""
     if not 0 <= p <= 1:
         raise ValueError(f"the probability to drop is at least 0 and at most 1; this is {p}")
     if rng is None or not p:
@@ -724,7 +725,7 @@ def _dropout_settings(p, rng, shape):
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
                         f"not {type(rng).__name__}")
     seed = int(rng.integers(2**63))
-    first_row = getattr(rng, "first_row", 0)
+    first_row = rng.first_row if isinstance(rng, RowsFrom) else 0
     return Drop(float(p), seed, first_row * math.prod(shape[1:]))
 
 

@@ -17,6 +17,16 @@ def generator(seed: int | None, purpose: str, *number: int) -> np.random.Generat
     return np.random.Generator(np.random.PCG64(entropy))
 
 
+class RowsFrom(np.random.Generator):
+    """A generator for the rows of a batch from `first_row` on.  It draws what the generator that it
+    is made from would draw next, and the ops of minigrad drop what they would drop in those rows
+    of the whole batch."""
+
+    def __init__(self, rng: np.random.Generator, first_row: int) -> None:
+        super().__init__(rng.bit_generator)
+        self.first_row = first_row
+
+
 @formula
 def draw(logits, u, temperature, top_k, top_p):
     """Return an id for each row of logits, (B, V), and u from [0, 1), (B,); and the probabilities

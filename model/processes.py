@@ -2,7 +2,7 @@
 
 `model.ranks.mpi.MPIRanks` does the same by messages, with an all-reduce of the gradients.  It is
 imported only where an MPI launcher has started several processes.  All ranks call the same methods
-in the same order; of one rank alone, `steps` in train.py calls none of them.
+in the same order; of one rank alone, each does what is left to do for one, which is mostly nothing.
 """
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,28 @@ from typing import Any
 import numpy as np
 
 from minigrad import Muon, Tensor
+
+
+class Averager:
+    """The rows of each batch that a process computes, and the mean over all processes.  Here there
+    is one: it computes all rows, and its own gradients are the mean.
+
+    `model.ranks.mean.OverRanks` does the same for several.
+
+    Attributes
+    ----------
+    rows : the rows of each batch that this process computes.
+    """
+    rows = slice(None)
+
+    def generator(self, rng: np.random.Generator) -> np.random.Generator:
+        """Return the generator for the dropout of these rows, which draws what `rng` would."""
+        return rng
+
+    def average(self, loss: float) -> float:
+        """Replace the gradient of each parameter by its mean over the rows of all processes; return
+        the mean of their losses."""
+        return loss
 
 
 class Ranks:
@@ -38,9 +60,10 @@ class Ranks:
     def check_alike(self, given: dict[str, object]) -> None:
         """Refuse ranks with other settings than the first rank, or with another program."""
 
-    def mean(self, parameters: list[Tensor], batch_size: int) -> None:
-        """Return how rows are shared out and gradients averaged, a `model.ranks.mean.OverRanks`;
-        None as there is one rank."""
+    def averager(self, parameters: list[Tensor], batch_size: int) -> Averager:
+        """Return what shares out the rows of batches of this size, and averages the gradients of
+        the parameters."""
+        return Averager()
 
     def muon(self, *args, **settings) -> Muon:
         """Return Muon; ranks share out its matrices."""

@@ -32,6 +32,8 @@ from model.transformer import Transformer
 
 RECENT = 101            # losses that are remembered: the last one and 100 before it
 WARM_UP = 5             # steps before a profile begins
+SKIPS_IN_A_ROW = 20     # skipped steps after which a run ends
+USUAL_MIN_LR = 0.1      # what the learning rate falls to, as a share of the highest
 
 
 def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
@@ -73,8 +75,8 @@ def packed_and_other_matrices(model: Transformer) -> list[dict]:
 
 @dataclasses.dataclass
 class Step:
-    """A step of the optimiser; or, if its loss is not finite, a batch of an evaluation."""
-    number: int                         # from 1; of an evaluation, the step before it
+    """A step of the optimiser."""
+    number: int                         # from 1
     before: Record                      # the state before the step, from which it can be repeated
     batches: list[data.Batch] = dataclasses.field(default_factory=list)
     loss: float = 0.0                   # nats per character
@@ -82,15 +84,32 @@ class Step:
     taken: bool = False                 # whether weights and optimiser have changed
     seconds: float = 0.0
     processor: float = 0.0              # seconds in which the main thread had a processor
-    part: str = "training"              # or "validation"
 
     def is_finite(self) -> bool:
         """Whether loss and gradient are finite, so that the step can be taken."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
+@dataclasses.dataclass
+class Evaluation:
+    """The loss over windows of the validation part."""
+    number: int                         # of the step before it
+    before: Record                      # the state then
+    batches: list[data.Batch]           # all windows in one
+    loss: float                         # nats per character
+
+    def is_finite(self) -> bool:
+        """Whether the loss is finite."""
+        return math.isfinite(self.loss)
+
+
 class State:
     """Everything that changes during a run, except weights and optimiser."""
+
+    # What a checkpoint keeps of it, beside the generators
+    NUMBERS = {"iteration": int, "read": int, "evaluated": int, "best": float, "seconds": float,
+               "evaluated_at": float, "skipped": int, "skipped_in_row": int}
+    LISTS = ("losses", "recent")
 
     def __init__(self, seed: int) -> None:
         self.batches = generator(seed, "batches")
@@ -111,8 +130,9 @@ class State:
         self.iteration += 1
         self.seconds += seconds
         if taken:
-            self.losses = [*self.losses, loss]          # what was saved before stays
-            self.recent = [*self.recent[1 - RECENT:], loss]
+            self.losses.append(loss)
+            self.recent.append(loss)
+            del self.recent[:-RECENT]
             self.skipped_in_row = 0
         else:
             self.skipped += 1
@@ -136,60 +156,70 @@ class State:
         return (sum(self.losses) / len(self.losses),
                 len(self.losses) * tokens / seconds if seconds else 0.0)
 
+    def generators(self) -> dict[str, np.random.Generator]:
+        """Return the generators by name."""
+        return {"batches": self.batches, "dropout": self.dropout}
+
     def saved(self) -> Record:
         """Return the state exactly, as JSON can hold it."""
-        return vars(self) | {name: getattr(self, name).bit_generator.state
-                             for name in ("batches", "dropout")}
+        lists = {name: [*getattr(self, name)] for name in self.LISTS}
+        return self.before_step() | lists
+
+    def before_step(self) -> Record:
+        """Return the state but for the lists of losses, to which a step that is skipped adds
+        nothing."""
+        states = {name: rng.bit_generator.state for name, rng in self.generators().items()}
+        return states | {name: getattr(self, name) for name in self.NUMBERS}
 
     def restore(self, saved: Record) -> None:
-        """Restore what `saved` returned.
+        """Restore what `saved` returned; names that it does not know are those of another version.
 
         Raises
         ------
         ValueError : the data is not of that form.
         """
+        generators = self.generators()
         try:
             for name, value in saved.items():
-                now = vars(self).get(name)              # None: of another version
-                if isinstance(now, np.random.Generator):
-                    now.bit_generator.state = value
-                elif now is not None:
-                    setattr(self, name, type(now)(value))
+                if name in generators:
+                    generators[name].bit_generator.state = value
+                elif name in self.NUMBERS:
+                    setattr(self, name, self.NUMBERS[name](value))
+                elif name in self.LISTS:
+                    setattr(self, name, list(value))
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"no run can be resumed from {name[:20]!r} in the saved state; train "
                              "anew into another --out_dir") from error
 
 
-@dataclasses.dataclass
 class Run:
     """A model in training, with its text, its optimiser and its state, new or resumed."""
-    settings: Settings
-    text: data.Text
-    model: Transformer
-    optimizer: Optimizer
-    folder: Folder | None = None
-    resumed: Checkpoint | None = None
-    ranks: Ranks = Ranks()
 
-    def __post_init__(self) -> None:
-        self.state = state = State(self.settings.seed)
+    def __init__(self, settings: Settings, text: data.Text, model: Transformer,
+                 optimizer: Optimizer, folder: Folder | None = None,
+                 resumed: Checkpoint | None = None, ranks: Ranks = Ranks()) -> None:
+        self.settings = settings
+        self.text = text
+        self.model = model
+        self.optimizer = optimizer
+        self.folder = folder
+        self.resumed = resumed
+        self.ranks = ranks
+        self.state = State(settings.seed)
+        self.log = None                     # the first rank's, from `begin` on
         self.profile = mg.Profile()
-        self.highest = [group["lr"] for group in self.optimizer.param_groups]
-        self.max_iters = self.settings.steps
+        self.highest = [group["lr"] for group in optimizer.param_groups]
+        self.max_iters = settings.steps
         self.saved_at = time.monotonic()
         self.last_saved = None              # the iteration in last.npz
-        if self.resumed:
-            state.restore(self.resumed.training["state"])
-            restore_optimizer(self.optimizer, self.model, self.resumed.optimizer,
-                              state.iteration - state.skipped)
-            self.last_saved = state.iteration
-        self.first = state.iteration
-        self.rows = slice(None)             # of each batch, which this process computes
-        self.dropout = state.dropout
-        self.mean = self.ranks.mean(self.model.parameters(), self.settings.batch_size)
-        if self.mean:                       # there are several ranks
-            self.rows = self.mean.rows
-            self.dropout = self.mean.generator(state.dropout)
+        if resumed:
+            self.state.restore(resumed.training["state"])
+            restore_optimizer(optimizer, model, resumed.optimizer,
+                              self.state.iteration - self.state.skipped)
+            self.last_saved = self.state.iteration
+        self.first = self.state.iteration
+        self.averager = ranks.averager(model.parameters(), settings.batch_size)
+        self.dropout = self.averager.generator(self.state.dropout)
 
     def begin(self) -> None:
         """Make the folder ready: for a new run, or for a resumed one.  Only the first rank writes.
@@ -275,16 +305,8 @@ class Run:
         started = compiled.clock()      # that of the first rank ends the run for all
         with self.profile if profiled else contextlib.nullcontext():
             yield
-        step.seconds = compiled.clock() - started
-        if self.mean:
-            step.seconds = self.ranks.from_first(step.seconds)
+        step.seconds = self.ranks.from_first(compiled.clock() - started)
         step.processor = time.thread_time() - had
-
-    def average(self, step: Step) -> None:
-        """Replace the loss of a step, and all gradients, by their means over the ranks, if there
-        are several."""
-        if self.mean:
-            step.loss = self.mean.average(step.loss)
 
     @timed("batches")
     def batches(self, step: Step) -> list[data.Batch]:
@@ -300,7 +322,8 @@ class Run:
                 batch = self.shuffled.batch(state.read, s.batch_size)
                 state.read += s.batch_size
             step.batches.append(batch)
-        return [(ids[self.rows], targets[self.rows]) for ids, targets in step.batches]
+        rows = self.averager.rows
+        return [(ids[rows], targets[rows]) for ids, targets in step.batches]
 
     @functools.cached_property
     def shuffled(self) -> data.Shuffled:
@@ -333,7 +356,7 @@ class Run:
             share = cosine(by_clock)
         else:
             share = cosine(progress, s.warmup_iters / max(end, 1))
-        lowest = 0.1
+        lowest = USUAL_MIN_LR
         if s.min_lr is not None and s.learning_rate:
             lowest = s.min_lr / s.learning_rate
         return lowest + (1 - lowest) * share
@@ -353,22 +376,28 @@ class Run:
     @functools.cached_property
     def windows(self) -> data.Batch:
         """The windows of the validation part that --eval_iters chooses, (N, T) each."""
-        wanted = self.settings.eval_iters * self.settings.batch_size
-        return self.text.windows(self.settings.block_size, wanted)
+        number = self.settings.eval_iters * self.settings.batch_size
+        return self.text.windows(self.settings.block_size, number)
 
     def _number_of_windows(self, saved: Record) -> int:
         """Return the number of windows that saved settings of this run choose, which says which
         these are; 0 if they do not tell."""
         if not {"eval_iters", "batch_size"} <= saved.keys():
             return 0
-        wanted = saved["eval_iters"] * saved["batch_size"]
-        return len(self.text.windows(self.settings.block_size, wanted)[0])
+        number = saved["eval_iters"] * saved["batch_size"]
+        return len(self.text.windows(self.settings.block_size, number)[0])
 
-    def evaluate(self) -> Step:
-        """Return the loss over these windows, as that of a step which changes nothing."""
+    def evaluate(self) -> Evaluation:
+        """Return the loss over these windows."""
         loss = evaluate(self.model, *self.windows, self.settings.batch_size, self.ranks)
-        return Step(self.state.iteration, self.state.saved(), [self.windows], loss,
-                    taken=math.isfinite(loss), part="validation")
+        return Evaluation(self.state.iteration, self.state.before_step(), [self.windows], loss)
+
+    def ends_with(self, step: Step | Evaluation) -> bool:
+        """Whether the run ends with a step or an evaluation that is not finite: with any
+        evaluation, and with a step unless --on_nan skips it, which it does less than SKIPS_IN_A_ROW
+        times in a row."""
+        return (isinstance(step, Evaluation) or self.settings.on_nan == "stop"
+                or self.state.skipped_in_row >= SKIPS_IN_A_ROW)
 
     def save_evaluation(self, val_loss: float) -> float | None:
         """Write an evaluation to the log, and the checkpoints.  Return the mean training loss since

@@ -6,22 +6,13 @@ import numpy as np
 
 from minigrad import Muon, Tensor
 from minigrad.core import timed
-from model.processes import Ranks
+from minigrad.random import RowsFrom
+from model.processes import Averager, Ranks
 
 
-class RowsFrom(np.random.Generator):
-    """A generator for the rows of a batch from `first_row` on.  It draws what the generator that it
-    is made from would draw next, and the ops of minigrad drop what they would drop in those rows
-    of the whole batch."""
-
-    def __init__(self, rng: np.random.Generator, first_row: int) -> None:
-        super().__init__(rng.bit_generator)
-        self.first_row = first_row
-
-
-class OverRanks:
-    """The mean of the ranks' means, weighted by their rows, of which some ranks have one more than
-    others.  A rank that would have none takes one, with the weight 0.
+class OverRanks(Averager):
+    """The mean over the ranks of their means, weighted by their rows, of which some ranks have one
+    more than others.  A rank that would have none takes one, with the weight 0.
 
     Attributes
     ----------

@@ -82,7 +82,7 @@ class MPIRanks(Ranks):
                     raise ValueError(f"rank {number} has {name} {here}, where the first rank has "
                                      f"{there}; give all ranks the same settings and software")
 
-    def mean(self, parameters, batch_size) -> OverRanks:
+    def averager(self, parameters, batch_size) -> OverRanks:
         return OverRanks(self, parameters, batch_size)
 
     def muon(self, *args, **settings) -> SharedMuon:

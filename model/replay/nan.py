@@ -21,12 +21,11 @@ from minigrad.watch.source import definition
 from minigrad.words import shown
 from model.checkpoint import BEST, CheckpointError, is_there, load_checkpoint
 from model.folder import NAN
-from model.run import Run, State, Step
+from model.run import SKIPS_IN_A_ROW, Evaluation, Run, State, Step
 from model.scoring import evaluate
 from model.settings import usual_of
 from model.transformer import Transformer, loss_of
 
-SKIPS_IN_A_ROW = 20     # skipped steps after which a run ends
 FAR = 10
 # What helps against settings that can make a run diverge.
 FARTHEST = ("learning_rate", "muon_lr", "min_lr", "weight_decay", "ngram_decay", "grad_clip",
@@ -35,9 +34,9 @@ BELOW_1 = ("dropout", "ngram_dropout", "beta1", "beta2")
 ELSEWHERE = {"min_lr": "learning_rate", "ngram_decay": "weight_decay"}  # where the usual one is
 
 
-def sentence(step: Step) -> str:
-    """Say what of a step is not finite."""
-    if step.part == "validation":
+def sentence(step: Step | Evaluation) -> str:
+    """Say what of a step or an evaluation is not finite."""
+    if isinstance(step, Evaluation):
         return f"the validation loss after step {step.number:,} is {step.loss}"
     if not math.isfinite(step.loss):
         return f"the loss of step {step.number:,} is {step.loss}"
@@ -45,21 +44,32 @@ def sentence(step: Step) -> str:
             f"{step.norm}")
 
 
-def record(step: Step) -> dict[str, Any]:
-    """Return a step exactly, as JSON can hold it, and the state before it."""
+def record(step: Step | Evaluation, state: State) -> dict[str, Any]:
+    """Return a step exactly, as JSON can hold it, and the state before it; `state` is the one after
+    it."""
     batches = [[x.tolist(), y.tolist()] for x, y in step.batches]
-    return {"state": step.before, "nan": dict(part=step.part, step=step.number, loss=step.loss,
-                                              norm=step.norm, batches=batches)}
+    part = "validation" if isinstance(step, Evaluation) else "training"
+    return {"state": state.saved() | step.before,
+            "nan": dict(part=part, step=step.number, loss=step.loss, norm=norm_of(step),
+                        batches=batches)}
 
 
-def restored(training: dict[str, Any]) -> Step:
+def restored(training: dict[str, Any]) -> Step | Evaluation:
     """Return the step that `record` returned."""
     nan = training["nan"]
     batches = [(np.array(x, np.int64), np.array(y, np.int64)) for x, y in nan["batches"]]
-    return Step(nan["step"], training["state"], batches, nan["loss"], nan["norm"], part=nan["part"])
+    if nan["part"] == "validation":
+        return Evaluation(nan["step"], training["state"], batches, nan["loss"])
+    return Step(nan["step"], training["state"], batches, nan["loss"], nan["norm"])
 
 
-def repeat(step: Step, model: Transformer) -> tuple[Step, Finding | None]:
+def norm_of(step: Step | Evaluation) -> float:
+    """Return the norm of the gradient; an evaluation has none."""
+    return math.nan if isinstance(step, Evaluation) else step.norm
+
+
+def repeat(step: Step | Evaluation, model: Transformer
+           ) -> tuple[Step | Evaluation, Finding | None]:
     """Run a step again, watched; return what it is now, and the op that was found.  No gradient is
     left."""
     now = dataclasses.replace(step, loss=0.0)
@@ -68,13 +78,13 @@ def repeat(step: Step, model: Transformer) -> tuple[Step, Finding | None]:
     state.restore(step.before)
     with Detective(model) as detective:
         for x, y in step.batches:
-            if step.part == "validation":
+            if isinstance(step, Evaluation):
                 now.loss = evaluate(model, x, y, len(x))
             else:
                 loss = loss_of(model, x, y, state.dropout) / len(step.batches)
                 loss.backward()
                 now.loss += loss.item()
-    if step.part == "training":
+    if isinstance(step, Step):
         now.norm = mg.clip_grad_norm_(parameters, math.inf)
         detective.look_at_gradients()
     for p in parameters:
@@ -82,11 +92,12 @@ def repeat(step: Step, model: Transformer) -> tuple[Step, Finding | None]:
     return now, detective.finding
 
 
-def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[str, str]:
+def find_op(step: Step | Evaluation, model: Transformer, settings: dict[str, Any]
+            ) -> tuple[str, str]:
     """Repeat a step, and print the op that made it not finite.  Return a sentence on what is not
     finite, and one on what to do.  Of an evaluation only the first bad batch is left in the step.
     """
-    if step.part == "validation":
+    if isinstance(step, Evaluation):
         ((x, y),) = step.batches
         B = settings["batch_size"]
         for batch in [(x[i:i + B], y[i:i + B]) for i in range(0, len(x), B)]:
@@ -99,37 +110,37 @@ def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[s
     return sentence(step), advice(finding, settings)
 
 
-def explain(run: Run, step: Step) -> None:
-    """Name the op that made a step of a run not finite, and keep the first such step in nan.npz.
-    End the run, or say that it continues.
+def explain_skipped(run: Run, step: Step) -> None:
+    """Name the op that made a step not finite, say that the run goes on without it, and keep it in
+    nan.npz."""
+    _, remedy = find_op(step, run.model, dataclasses.asdict(run.settings))
+    keep(run, step)
+    tqdm.write(f"step {step.number:,} is skipped, and those like it will be: weights and optimiser "
+               f"stay as they were.  {remedy}.  To repeat it:\n"
+               f"    {run.folder.replay_command()}\n", sys.stderr)
 
-    A step is skipped or ends the run, as --on_nan says; SKIPS_IN_A_ROW of them end it, and so does
-    an evaluation.  Of the steps that are skipped only the first one is explained.
 
-    Raises
-    ------
-    ValueError : the run ends.
-    """
-    many = run.state.skipped_in_row == SKIPS_IN_A_ROW
-    ends = run.settings.on_nan == "stop" or step.part == "validation" or many
-    if not ends and run.state.skipped > 1:
-        return
+def explain_end(run: Run, step: Step | Evaluation) -> str:
+    """Name the op that made the step or evaluation with which a run ends not finite, and keep it in
+    nan.npz, unless that has the first of many.  Return what to say of the end."""
     what, remedy = find_op(step, run.model, dataclasses.asdict(run.settings))
     folder = run.folder
+    after = ""
+    if run.state.skipped_in_row == SKIPS_IN_A_ROW:
+        after = f" after {SKIPS_IN_A_ROW} skipped steps in a row"
+    else:
+        keep(run, step)
     kept = "nothing was saved yet"
-    if not many:
-        run.save(NAN, record(step), optimizer=run.optimizer, finite=False)
-    if not ends:
-        tqdm.write(f"step {step.number:,} is skipped, and those like it will be: weights and "
-                   f"optimiser stay as they were.  {remedy}.  To repeat it:\n"
-                   f"    {folder.replay_command()}\n", sys.stderr)
-        return
     if run.last_saved is not None:
         kept = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} "
                 f"resumes after step {run.last_saved:,}, with other settings if you give them")
-    after = f" after {SKIPS_IN_A_ROW} skipped steps in a row" if many else ""
-    raise ValueError(f"{what}, so the run ends{after}; the op that made it is named above, and "
-                     f"{folder.replay_command()} repeats the first such step.  {remedy}; {kept}")
+    return (f"{what}, so the run ends{after}; the op that made it is named above, and "
+            f"{folder.replay_command()} repeats the first such step.  {remedy}; {kept}")
+
+
+def keep(run: Run, step: Step | Evaluation) -> None:
+    """Write a step into nan.npz, with the model and the state before it."""
+    run.save(NAN, record(step, run.state), optimizer=run.optimizer, finite=False)
 
 
 def replay(path: str | os.PathLike) -> None:
@@ -154,7 +165,7 @@ def replay(path: str | os.PathLike) -> None:
         raise CheckpointError(f"{path} holds no step that can be repeated ({shown(error)}); "
                               "train.py writes one to out_dir/nan.npz where a loss is not finite"
                               ) from error
-    equal = np.array_equal([then.loss, then.norm], [now.loss, now.norm], equal_nan=True)
+    equal = np.array_equal([then.loss, norm_of(then)], [now.loss, norm_of(now)], equal_nan=True)
     print(f"now         {sentence(now)}, "
           + ("the same bit for bit" if equal else
              "not the same: it was trained on another processor, or with other kernels")

@@ -7,9 +7,8 @@ import pytest
 
 import train
 from tests.kit import TINY
-from minigrad.random import PURPOSES, generator
+from minigrad.random import PURPOSES, RowsFrom, generator
 from model import load_checkpoint
-from model.ranks.mean import RowsFrom
 
 
 def test_no_two_purposes_and_no_two_seeds_draw_the_same_numbers():

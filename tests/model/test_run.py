@@ -21,7 +21,7 @@ from data.files import claimed, write_arrays
 from minigrad import compiled
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, generate,
                    load_checkpoint, run as runs, save_checkpoint)
-from model.count import memory
+from model import beginning
 from model.folder import Folder, read_log, settings_of
 from model.processes import Ranks
 from model.replay import __main__ as replay
@@ -149,7 +149,7 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
     moved = cut.rename(tmp_path / "out")
     monkeypatch.chdir(tmp_path)
     counted = []
-    monkeypatch.setattr(memory, "check_memory", lambda s, config: counted.append(config))
+    monkeypatch.setattr(beginning, "check_memory", lambda s, config: counted.append(config))
     train.main(["--init_from", "resume"])
     assert counted == [load_checkpoint(moved / "last.npz").model.config]
     assert rows(moved) == rows(whole)
@@ -295,6 +295,19 @@ def test_saved_is_not_changed_by_later_steps():
     assert json.dumps(saved) == before
 
 
+def test_before_step_and_the_lists_after_a_skipped_step_are_the_state_before_it():
+    state = State(seed=0)
+    state.note_step(2.0, 0.1)
+    whole = state.saved()
+    before = state.before_step()
+    state.dropout.random(3), state.batches.integers(9)
+    state.read += 4
+    state.note_step(math.nan, 0.5, taken=False)
+    assert state.saved() | before == whole
+    assert not before.keys() & {*State.LISTS}
+    assert whole.keys() == vars(state).keys()       # a new attribute is saved, too
+
+
 def test_note_evaluation_keeps_the_first_of_equal_losses():
     state = State(seed=0)
     assert [state.note_evaluation(loss) for loss in (3.0, 3.0, 2.5, 2.75, 2.5, 2.25)] == [
@@ -349,7 +362,6 @@ def test_measure_takes_the_time_of_a_step_and_what_it_had_of_a_processor(steady,
     with one.measure(step):
         pass
     assert (step.seconds, step.processor) == (0.25, 0.125)
-    one.mean = object()             # as if there were several ranks
     one.ranks = SimpleNamespace(from_first=lambda seconds: 10 * seconds)
     with one.measure(step):
         pass

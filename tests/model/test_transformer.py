@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.random import generator
+from minigrad.random import RowsFrom, generator
 from model import Transformer, TransformerConfig
 from model.layers import STD, sinusoids
-from model.ranks.mean import RowsFrom
 from model.config import POSITIONS
 from model.transformer import SINUSOID_SIZE
 from tests.checking import Counting, frozen, put

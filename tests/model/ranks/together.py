@@ -13,10 +13,11 @@ import numpy as np
 import data
 import minigrad as mg
 import train
+from minigrad.random import RowsFrom
 from model.start import launched
 from model.run import join
 from model.ranks import mpi
-from model.ranks.mean import OverRanks, RowsFrom
+from model.ranks.mean import OverRanks
 from model.settings import RECIPES, Settings
 from tests.kit import run_of
 from tests.model.ranks.mpiexec import ranks as in_ranks

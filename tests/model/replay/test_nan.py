@@ -11,7 +11,7 @@ from minigrad.watch.source import definition
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.settings import MODERN
 from model.replay.nan import advice, find_op, record, repeat, replay, restored, sentence
-from model.run import State, Step
+from model.run import Evaluation, State, Step
 from tests.kit import forward_backward, refusal
 
 SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0, batch_size=2)
@@ -28,12 +28,13 @@ def batches(n=1):
     return [tuple(rng.integers(9, size=(3, 8)) for _ in range(2)) for _ in range(n)]
 
 
-def bad_step(loss=math.nan, norm=math.nan, n=1, **settings):
-    return Step(12, State(seed=0).saved(), batches(n), loss, norm, **settings)
+def bad_step(loss=math.nan, norm=math.nan, n=1):
+    return Step(12, State(seed=0).before_step(), batches(n), loss, norm)
 
 
 def nan_file(path, model, training):
-    save_checkpoint(path, model, CharTokenizer("abcdefghi"), dict(settings=SETTINGS) | training)
+    save_checkpoint(path, model, CharTokenizer("abcdefghi"), dict(settings=SETTINGS) | training,
+                    finite=False)
     return path
 
 
@@ -62,7 +63,7 @@ def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys)
     state = State(seed=4)
     step = batches(2)
     state.dropout.random(5)
-    before = state.saved()
+    before = state.before_step()
     loss = forward_backward(model, step, state.dropout)
     norm = mg.clip_grad_norm_(model.parameters(), math.inf)
     then = Step(12, before, step, loss, norm)
@@ -71,8 +72,9 @@ def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys)
     for _ in range(2):
         now, _ = repeat(then, model)
         assert (now.loss, now.norm) == (loss, norm)
-    other = record(then) | {"state": state.saved()}
-    for training, said in ((record(then), "the same bit for bit"), (other, "not the same")):
+    same = record(then, State(seed=4))
+    other = same | {"state": state.saved()}
+    for training, said in ((same, "the same bit for bit"), (other, "not the same")):
         path = nan_file(tmp_path / "nan.npz", model, training)
         assert "every value of the step in" in refusal(ValueError, replay, path)
         assert said in capsys.readouterr().out
@@ -89,7 +91,7 @@ def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys)
     ({"nan", "state", "settings"}, {})], ids=str)
 def test_what_holds_no_step_that_can_be_repeated_is_refused_in_a_line(tmp_path, kept, change):
     path = tmp_path / "nan.npz"
-    whole = record(bad_step(norm=1.0, loss=1.0))
+    whole = record(bad_step(norm=1.0, loss=1.0), State(seed=0))
     assert "is no file; give the out_dir/nan.npz" in refusal(ValueError, replay, path)
     whole |= {"nan": whole["nan"] | change, "settings": {}}
     nan_file(path, small(), {name: whole[name] for name in kept})
@@ -98,11 +100,28 @@ def test_what_holds_no_step_that_can_be_repeated_is_refused_in_a_line(tmp_path, 
 
 def test_a_step_survives_json_exactly_and_says_what_is_not_finite():
     step = bad_step(math.inf, n=2)
-    other = restored(json.loads(json.dumps(record(step))))
-    assert record(other)["nan"] | {"norm": 0} == record(step)["nan"] | {"norm": 0}
+    state = State(seed=0)
+    written = record(step, state)
+    other = restored(json.loads(json.dumps(written)))
+    assert record(other, state)["nan"] | {"norm": 0} == written["nan"] | {"norm": 0}
+    assert written["state"] == state.saved()
     assert math.isnan(other.norm)
     assert sentence(step) == "the loss of step 12 is inf"
     assert sentence(bad_step(2.0)).endswith("12 is 2, but the norm of its gradient is nan")
+
+
+def test_an_evaluation_survives_json_and_is_repeated_as_one(tmp_path, capsys):
+    model = small(tied=False)
+    model.token_embedding.weight.data[:] = math.nan
+    then = Evaluation(12, State(seed=0).before_step(), batches(), math.nan)
+    written = record(then, State(seed=0))
+    other = restored(json.loads(json.dumps(written)))
+    assert isinstance(other, Evaluation)
+    assert other.number == 12 and math.isnan(other.loss)
+    replay(nan_file(tmp_path / "nan.npz", model, written))
+    said = capsys.readouterr().out
+    assert said.count("the validation loss after step 12 is nan") == 2
+    assert "the same bit for bit" in said and "first in   embedding" in said
 
 
 def test_of_an_evaluation_the_first_bad_batch_is_kept(capsys):
@@ -111,8 +130,7 @@ def test_of_an_evaluation_the_first_bad_batch_is_kept(capsys):
     y = np.ones((5, 8), int)
     model.token_embedding.weight.data[7] = math.nan
     x[3, 4] = 7
-    step = bad_step(part="validation")
-    step.batches = [(x, y)]
+    step = Evaluation(12, State(seed=0).before_step(), [(x, y)], math.nan)
     what, _ = find_op(step, model, SETTINGS)
     (ids, targets), = step.batches
     assert np.array_equal(ids, x[2:4])
