@@ -15,11 +15,9 @@ import math
 import sys
 from collections.abc import Iterator
 
-import data
 import minigrad as mg
-from model import Transformer
-from model.checkpoint import Checkpoint
-from model.folder import Folder, prepare
+from model.beginning import Beginning, prepare
+from model.folder import Folder
 from model.processes import Ranks
 from model.report import (Progress, compile_kernels, describe, foretell, nothing_left, report,
                           stopped)
@@ -27,64 +25,6 @@ from model.run import Evaluation, Run, Step, join, optimizer_of
 from model.scoring import prove_causality, yardstick
 from model.settings import MINUTES, MODERN, Settings
 from model.transformer import loss_of
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Run the command."""
-    parser = Parser("python train.py", __doc__, Settings(**MODERN, minutes=MINUTES))
-    with join("train.py") as ranks:
-        given, mistakes = parser.read(argv)
-        with Folder(given.get("out_dir", Settings.out_dir)) as folder:
-            with answering("train.py", None if given.get("explain") else folder.kept):
-                train(*prepare(given, mistakes, parser, folder, ranks), folder, ranks)
-
-
-def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Checkpoint | None,
-          folder: Folder, ranks: Ranks) -> None:
-    """Train a model on a text: from random weights, from the weights of a checkpoint, or from where
-    a run was stopped."""
-    vocab_size = text.tokenizer.vocab_size
-    if resumed:
-        model = resumed.model
-    else:
-        known = begun.model.config if begun else None
-        model = Transformer(s.model_config(vocab_size, known), s.seed)
-    if begun:
-        from model.beginning import take_weights
-        take_weights(model, begun.model)
-    run = Run(s, text, model, optimizer_of(model, s, ranks), folder, resumed, ranks)
-    if run.is_complete():
-        run.begin()
-        return print(nothing_left(run))
-    counted = yardstick(text.train, text.val, vocab_size)
-    describe(run, counted)
-    compile_kernels(s)
-    if s.explain:
-        from model.explain.step import explain
-        return explain(run, steps(run), counted)
-    foretell(run)
-    prove_causality(model, vocab_size, s.block_size)
-    run.begin()
-
-    with Progress(run, counted) as progress, Interrupts() as interrupts:
-        if run.is_time_to_evaluate():
-            evaluate(run, progress)
-        for step in steps(run):
-            if not step.taken:
-                explain_nan(run, step)
-            if ranks.any(interrupts.came):    # a later one is for the next step
-                run.save_last()
-                break
-            progress.show(step)
-            if run.is_time_to_evaluate():
-                evaluate(run, progress)
-            elif run.is_time_to_save(step):
-                run.save_last()
-        stop = ranks.any(interrupts.came)
-    if stop:
-        print(f"\n{stopped(run)}", file=sys.stderr)    # the reader of the other may have ended
-        sys.exit(130)
-    report(run, counted, progress.slowed())
 
 
 def steps(run: Run) -> Iterator[Step]:
@@ -110,6 +50,62 @@ def steps(run: Run) -> Iterator[Step]:
             optimizer.zero_grad()
         state.note_step(step.loss, step.seconds, step.taken)
         yield step
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = Parser("python train.py", __doc__, Settings(**MODERN, minutes=MINUTES))
+    with join("train.py") as ranks:
+        flags, mistakes = parser.read(argv)
+        with Folder(flags.get("out_dir", Settings.out_dir)) as folder:
+            kept = None if flags.get("explain") else folder.kept
+            with answering("train.py", kept):
+                beginning = prepare(flags, mistakes, parser, folder, ranks)
+                train(beginning, folder, ranks)
+
+
+def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
+    """Train a model on a text: from random weights, from the weights of a checkpoint, or from where
+    a run was stopped."""
+    s = beginning.settings
+    text = beginning.text
+    model = beginning.make_model()
+    optimizer = optimizer_of(model, s, ranks)
+    run = Run(s, text, model, optimizer, folder, beginning.resumed, ranks)
+    if run.is_complete():
+        run.begin()
+        print(nothing_left(run))
+        return
+    counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
+    describe(run, counted)
+    compile_kernels(s)
+    if s.explain:
+        from model.explain.step import explain
+        explain(run, steps(run), counted)
+        return
+    foretell(run)
+    prove_causality(model, text.tokenizer.vocab_size, s.block_size)
+    run.begin()
+
+    with Progress(run, counted) as progress, Interrupts() as interrupts:
+        if run.is_time_to_evaluate():
+            evaluate(run, progress)
+        for step in steps(run):
+            if not step.taken:
+                explain_nan(run, step)
+            if ranks.any(interrupts.came):    # a later one is for the next step
+                run.save_last()
+                break
+            progress.show(step)
+            if run.is_time_to_evaluate():
+                evaluate(run, progress)
+            elif run.is_time_to_save(step):
+                run.save_last()
+        stop = ranks.any(interrupts.came)
+    if stop:
+        print(f"\n{stopped(run)}", file=sys.stderr)    # the reader of the other may have ended
+        sys.exit(130)
+    report(run, counted, progress.slowed())
 
 
 def evaluate(run: Run, progress: Progress) -> None:

@@ -1,21 +1,241 @@
-"""How a run begins.  Fine-tuning: the checkpoint from which a new run takes its weights, and new
-characters for it.
+"""How a run begins: from random weights, where it was stopped, or with the weights of a checkpoint.
+
+    python train.py                                                     from random weights
+    python train.py --init_from resume                                  resumed
+    python train.py --init_from out --data my_text.txt --out_dir mine   fine-tuning
+
+`prepare` reads what the flags name, the checkpoint and the text, and resolves the settings: each of
+the three ways is a function of its own.  `make_model` makes the model that is trained.
 """
+import contextlib
+import dataclasses
 import difflib
 import os
 import pathlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+import data
 from data.tokenizer import CharTokenizer, Tokenizer
+from minigrad import compiled
 from minigrad.machine import check_fits
 from minigrad.packed import PackedTensor
-from minigrad.words import first_of, in_a_line, number_of
+from minigrad.words import first_of, in_a_line, number_of, shown
 from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, load_checkpoint,
-                              path_of)
-from model.command import as_flags
-from model.settings import Settings
+                              path_of, texts_of)
+from model.command import Given, Parser, as_flags, problems, reading
+from model.folder import Folder, problems_of_folder
+from model.processes import Ranks
+from model.settings import (NAMES, WITHOUT_FLAG, Settings, resolve_fine_tuned,
+                            resolve_from_scratch, resolve_resumed)
 from model.transformer import Transformer, TransformerConfig
+
+
+@dataclasses.dataclass
+class Beginning:
+    """What a run begins with.
+
+    Attributes
+    ----------
+    text : None if it cannot be read: then `unreadable` says why, and there is no run.
+    initial : the checkpoint whose model is fine-tuned, if there is one.
+    resumed : the checkpoint of the run that is resumed, if there is one.
+    contradictions, unreadable : a line for each flag that contradicts the checkpoint, and for a
+        text that cannot be read.
+    lines : what is printed of the checkpoint and the files of the text.
+    """
+    settings: Settings
+    text: data.Text | None
+    initial: Checkpoint | None = None
+    resumed: Checkpoint | None = None
+    contradictions: Sequence[str] = ()
+    unreadable: Sequence[str] = ()
+    lines: Sequence[str] = ()
+
+    def problems(self, ranks: Ranks) -> list[str]:
+        """Return a line for each mistake, with the remedy."""
+        s = self.settings
+        of_text = self.unreadable or self.text.problems(s.block_size)
+        return [*self.contradictions, *s.problems(), *ranks.problems(s), *problems_of_folder(s),
+                *of_text]
+
+    def model_config(self) -> TransformerConfig:
+        """Return the configuration of the model."""
+        checkpoint = self.resumed or self.initial
+        config = checkpoint.model.config if checkpoint else None
+        return self.settings.model_config(self.text.tokenizer.vocab_size, config)
+
+    def make_model(self) -> Transformer:
+        """Return the model that is trained, with its first weights."""
+        if self.resumed:
+            return self.resumed.model
+        model = Transformer(self.model_config(), self.settings.seed)
+        if self.initial:
+            take_weights(model, self.initial.model)
+        return model
+
+
+def prepare(flags: Given, mistakes: Sequence[str], parser: Parser, folder: Folder,
+            ranks: Ranks = Ranks()) -> Beginning:
+    """Return what the flags let a run begin with; the first rank reads for all.  Set the number of
+    threads.  Exit with a line for each mistake, those of the command line among them, if there are
+    any."""
+    refuse_mistakes(mistakes, flags, parser, ranks)
+    flags = flags | {"out_dir": str(folder)}
+    init_from = flags.pop("init_from", Settings.init_from)
+    if init_from == "scratch":
+        beginning = begin_from_scratch(flags, ranks)
+    elif init_from == "resume":
+        beginning = begin_resumed(flags, folder, ranks)
+    else:
+        beginning = begin_fine_tuning(flags, init_from, ranks)
+    if ranks.first:
+        parser.refuse([*mistakes, *beginning.problems(ranks)])
+    ranks.meet()
+    s = beginning.settings
+    if s.threads or ranks.threads:
+        compiled.set_threads(s.threads or ranks.threads)
+    check_memory(s, beginning.model_config())
+    for line in beginning.lines:
+        print(line)
+    for warning in s.warnings():
+        print(f"warning     {warning}")
+    return beginning
+
+
+def refuse_mistakes(mistakes: Sequence[str], flags: Given, parser: Parser, ranks: Ranks) -> None:
+    """Exit with this rank's mistakes on the command line, unless the first rank has some, too:
+    `prepare` then answers those for all.  Refuse ranks that differ, and warn of flags given twice.
+    """
+    first, *_ = ranks.of_each(mistakes)
+    if not first:
+        parser.refuse(mistakes)
+    ranks.check_alike(flags)
+    if ranks.first:
+        parser.warn()
+
+
+def begin_from_scratch(flags: Given, ranks: Ranks) -> Beginning:
+    """Begin a new run with random weights, and with the characters of its text."""
+    texts, unreadable = read_texts(flags.get("data", Settings.data), ranks)
+    text = encode(texts)
+    settings = resolve_from_scratch(flags | {"data": names_of_texts(texts)}, len(text or ()))
+    return Beginning(settings, text, unreadable=unreadable, lines=describe_texts(texts))
+
+
+def begin_resumed(flags: Given, folder: Folder, ranks: Ranks) -> Beginning:
+    """Begin where the run in the folder was stopped, with the text that it was trained on."""
+    resumed = ranks.made_by_first(lambda: folder.resume(flags.get("explain", False)))
+    earlier = settings_of(resumed, folder)
+    names = flags.get("data", earlier.data)
+    texts, unreadable = read_texts(names, ranks)
+    if unreadable and [*names] == [*texts_of(resumed.training)]:
+        unreadable = [f"{line}.  The run in {folder} was trained on it; if the same text is in "
+                      "another file, give that with --data FILE" for line in unreadable]
+    if not unreadable and resumed.training["text"] != digest(texts):
+        raise ValueError(f"the text {texts.name} is not the one that the run in {folder} was "
+                         "trained on; give that with --data, or train anew into another --out_dir")
+    text = encode(texts, resumed.tokenizer)
+    flags = flags | {"data": names_of_texts(texts)}
+    settings, contradictions = resolve_resumed(flags, earlier, f"the run in {folder}")
+    return Beginning(
+        settings,
+        text,
+        resumed=resumed,
+        contradictions=contradictions,
+        unreadable=unreadable,
+        lines=describe_texts(texts))
+
+
+def begin_fine_tuning(flags: Given, init_from: str, ranks: Ranks) -> Beginning:
+    """Begin a new run with the weights of a checkpoint, and with the characters that its model
+    knows; those of the text that are new come after them."""
+    initial = ranks.made_by_first(lambda: load_initial(init_from))
+    path = path_of(init_from)
+    texts, unreadable = read_texts(flags.get("data", Settings.data), ranks)
+    tokenizer, new = with_characters_of(texts.characters, initial.tokenizer)
+    text = encode(texts, tokenizer)
+    flags = flags | {"data": names_of_texts(texts), "init_from": str(path.absolute())}
+    config = initial.model.config
+    settings, contradictions = resolve_fine_tuned(flags, config, len(text or ()),
+                                                  f"the model in {path}")
+    begins = describe_initial(path, config, settings.block_size, new)
+    return Beginning(
+        settings,
+        text,
+        initial=initial,
+        contradictions=contradictions,
+        unreadable=unreadable,
+        lines=[*describe_texts(texts), f"begins      {begins}"])
+
+
+@contextlib.contextmanager
+def enough_memory_for_the_text() -> Iterator[None]:
+    """Say of what there is too much, if the memory does not suffice."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ValueError("there is not enough memory for the text; give a shorter one") from error
+
+
+@enough_memory_for_the_text()
+def read_texts(words: Sequence[str], ranks: Ranks) -> tuple[data.Texts, list[str]]:
+    """Read the texts that words stand for.  If one cannot be read, return texts without a
+    character, and a line that says why."""
+    try:
+        with reading(words):
+            return ranks.made_by_first(lambda: data.read_texts(words)), []
+    except data.TextError as error:
+        return data.Texts("", [(word, 0) for word in words], []), [str(error)]
+
+
+@enough_memory_for_the_text()
+def encode(texts: data.Texts, tokenizer: Tokenizer | None = None) -> data.Text | None:
+    """Encode texts, by default with a tokenizer of their own characters; return None if there is no
+    character."""
+    return data.Text(texts.characters, texts.name, tokenizer) if texts.characters else None
+
+
+@enough_memory_for_the_text()
+def digest(texts: data.Texts) -> str:
+    """Return what identifies the characters of texts."""
+    return data.digest(texts.characters)
+
+
+def names_of_texts(texts: data.Texts) -> tuple[str, ...]:
+    """Return the texts that were read, each in a word for --data."""
+    return tuple(name for name, _ in texts.taken)
+
+
+def describe_texts(texts: data.Texts) -> list[str]:
+    """Return a line that lists several texts, or those left out; none if there is only one."""
+    if len(texts.taken) < 2 and not texts.left_out:
+        return []
+    from data.sources.folders import listed
+    return [f"files       {listed(texts.taken, texts.left_out)}"]
+
+
+def settings_of(run: Checkpoint, folder: object) -> Settings:
+    """Return the settings of a saved run.
+
+    Raises
+    ------
+    ValueError : this version cannot use them.
+    """
+    saved = run.training["settings"] | {"data": texts_of(run.training) or Settings.data}
+    for name in WITHOUT_FLAG:
+        saved.pop(name, None)
+    wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]
+    if not wrong:
+        # An older checkpoint lacks some settings, which were those of the recipe gpt2.
+        earlier = Settings(**{"recipe": "gpt2"} | saved)
+        wrong = [f"--{line}" for line in problems(earlier)]
+    if wrong:
+        raise ValueError(f"the run in {folder} has settings that this version cannot use "
+                         f"({first_of(wrong)}); train anew into another --out_dir")
+    most, _ = compiled.thread_limit()           # of this machine
+    return dataclasses.replace(earlier, threads=min(earlier.threads, most))
 
 
 def load_initial(name: str) -> Checkpoint:
@@ -27,7 +247,7 @@ def load_initial(name: str) -> Checkpoint:
     CheckpointError : there is none, or it is damaged, or of another kind.
     """
     try:
-        found = load_checkpoint(path_of(name))
+        checkpoint = load_checkpoint(path_of(name))
     except CheckpointError as error:
         near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
         hint = str(error)
@@ -38,13 +258,15 @@ def load_initial(name: str) -> Checkpoint:
             hint = f"there is no checkpoint {path_of(name)}; give one, or the folder of a run"
         raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
                               ) from error
-    if kinds := {p.packed.kind for p in found.model.parameters() if isinstance(p, PackedTensor)}:
+    parameters = checkpoint.model.parameters()
+    if kinds := {p.packed.kind for p in parameters if isinstance(p, PackedTensor)}:
         print(f"unpacked    the weights, from {', '.join(sorted(kinds))} to float32, for training")
-    if found.model.parameters()[0].dtype == np.float64:
+    if parameters[0].dtype == np.float64:
         print("rounded     the weights, from float64 to float32, for training")
-    return found._replace(optimizer={})
+    return checkpoint._replace(optimizer={})
 
 
+@enough_memory_for_the_text()
 def with_characters_of(text: str, tokenizer: Tokenizer) -> tuple[Tokenizer, dict[str, int]]:
     """Return a tokenizer that knows all characters of a text, the new ones at the end; and how
     often each of these occurs in the text."""

@@ -1,9 +1,5 @@
-"""The folder of a run: its checkpoints and its log, and what a run needs to begin or to be resumed.
-
-`prepare` reads all of it: the checkpoint, the text and the settings.
-"""
+"""The folder of a run: its checkpoints and its log."""
 import contextlib
-import dataclasses
 import errno
 import math
 import os
@@ -11,29 +7,30 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-import data
 from data.files import AnyPath, claimed, is_in_use, rename, replacing
-from minigrad import compiled
-from minigrad.words import first_of, scaled, shown
-from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, is_there, load_last,
-                              path_of, texts_of)
-from model.command import Given, Parser, command_line, problems, reading
-from model.processes import Ranks
-from model.settings import NAMES, WITHOUT_FLAG, Settings, resolve
+from minigrad.words import scaled
+from model.checkpoint import BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, is_there, load_last
+from model.command import command_line
+from model.settings import Settings
 
 LOG = "log.csv"
 NAN = "nan.npz"
 MUCH = 200_000_000      # bytes of earlier runs in a folder
 
 
-class Folder(contextlib.ExitStack):
+class Folder:
     """The folder of a run.  One run at a time writes into it: leaving the context releases it."""
 
-    begun = False       # whether a run writes into it
-
     def __init__(self, path: AnyPath) -> None:
-        super().__init__()
         self.path = pathlib.Path(os.path.expanduser(path))
+        self.is_claimed = False             # whether a run writes into it
+        self._claims = contextlib.ExitStack()
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._claims.close()
 
     def __truediv__(self, name: str) -> pathlib.Path:
         return self.path / name
@@ -82,13 +79,13 @@ class Folder(contextlib.ExitStack):
         return resumed
 
     def _claim(self):
-        self.enter_context(claimed(self.path))
-        self.begun = True
+        self._claims.enter_context(claimed(self.path))
+        self.is_claimed = True
 
     def kept(self) -> str:
         """Return what is saved, for a run that is ended."""
         try:
-            if self.begun and not is_there(self.path):
+            if self.is_claimed and not is_there(self.path):
                 return f"{self} was renamed or removed; resume with the name that it has now"
             if not any([is_there(self / name) for name in (LAST, PREVIOUS)]):
                 return "nothing had been saved yet"
@@ -175,116 +172,6 @@ def read_log(path: pathlib.Path) -> tuple[list[list[float | None]], str]:
     known = [",".join(columns) for columns in (Log.COLUMNS, Log.COLUMNS | Log.SKIPPED)]
     sound = header in known and len(whole) == len(lines) and not cut
     return whole, "" if sound else f"{path} is damaged, or no log of this program"
-
-
-def settings_of(run: Checkpoint, folder: object) -> Settings:
-    """Return the settings of a saved run.
-
-    Raises
-    ------
-    ValueError : this version cannot use them.
-    """
-    saved = run.training["settings"] | {"data": texts_of(run.training) or Settings.data}
-    for name in WITHOUT_FLAG:
-        saved.pop(name, None)
-    wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]
-    if not wrong:
-        # An older checkpoint lacks some settings, which were those of the recipe gpt2.
-        earlier = Settings(**{"recipe": "gpt2"} | saved)
-        wrong = [f"--{line}" for line in problems(earlier)]
-    if wrong:
-        raise ValueError(f"the run in {folder} has settings that this version cannot use "
-                         f"({first_of(wrong)}); train anew into another --out_dir")
-    most, _ = compiled.thread_limit()           # of this machine
-    return dataclasses.replace(earlier, threads=min(earlier.threads, most))
-
-
-def refuse_mistakes(mistakes: list[str], given: Given, parser: Parser, ranks: Ranks) -> None:
-    """Exit with this rank's mistakes on the command line, unless the first rank has some, too:
-    `prepare` then answers those for all.  Refuse ranks that differ, and warn of flags given twice.
-    """
-    first, *_ = ranks.of_each(mistakes)
-    if not first:
-        parser.refuse(mistakes)
-    ranks.check_alike(given)
-    if ranks.first:
-        parser.warn()
-
-
-def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
-            ranks: Ranks = Ranks()
-            ) -> tuple[Settings, data.Text, Checkpoint | None, Checkpoint | None]:
-    """Read the checkpoint and the text of a run; rank 0 reads for all.  Set the number of threads.
-
-    Return its settings, its text, the checkpoint whose model it fine-tunes, and the one that it
-    resumes; None if there is none.  Exit with a line for each mistake, if there are any.
-    """
-    refuse_mistakes(mistakes, given, parser, ranks)
-    initial = resumed = earlier = config = tokenizer = None
-    whose = ""
-    given = given | {"out_dir": str(folder)}
-    names = given.get("data", Settings.data)
-    init_from = given.pop("init_from", Settings.init_from)
-    if init_from == "resume":
-        resumed = ranks.made_by_first(lambda: folder.resume(given.get("explain", False)))
-        config = resumed.model.config
-        tokenizer = resumed.tokenizer
-        earlier = settings_of(resumed, folder)
-        whose = f"the run in {folder}"
-        names = given.get("data", earlier.data)
-    elif init_from != "scratch":
-        from model import beginning as tuning
-        initial = ranks.made_by_first(lambda: tuning.load_initial(init_from))
-        path = path_of(init_from)
-        config = earlier = initial.model.config
-        whose = f"the model in {path}"
-        given["init_from"] = str(path.absolute())
-    text = None
-    try:
-        texts = _texts_of(names, folder, resumed, ranks)
-        given["data"] = tuple(name for name, _ in texts.taken)
-        if initial:
-            tokenizer, new = tuning.with_characters_of(texts.characters, initial.tokenizer)
-        text = data.Text(texts.characters, texts.name, tokenizer)
-    except data.TextError as error:
-        unreadable = [str(error)]
-    except MemoryError as error:
-        raise ValueError("there is not enough memory for the text; give a shorter one") from error
-    s, wrong = resolve(given, earlier, len(text or ()), whose)
-    if text is not None:
-        unreadable = text.problems(s.block_size)
-    if ranks.first:
-        parser.refuse([*mistakes, *wrong, *s.problems(), *ranks.problems(s),
-                       *problems_of_folder(s), *unreadable])
-    ranks.meet()
-    if s.threads or ranks.threads:
-        compiled.set_threads(s.threads or ranks.threads)
-    from model.beginning import check_memory
-    check_memory(s, s.model_config(text.tokenizer.vocab_size, config))
-    if len(texts.taken) > 1 or texts.left_out:
-        from data.sources.folders import listed
-        print(f"files       {listed(texts.taken, texts.left_out)}")
-    if initial:
-        print(f"begins      {tuning.describe_initial(path, config, s.block_size, new)}")
-    for warning in s.warnings():
-        print(f"warning     {warning}")
-    return s, text, initial, resumed
-
-
-def _texts_of(words, folder, resumed, ranks):
-    """Read the texts that words stand for; of a resumed run, refuse another one than its own."""
-    try:
-        with reading(words):
-            texts = ranks.made_by_first(lambda: data.read_texts(words))
-    except data.TextError as error:
-        if resumed and [*words] == [*texts_of(resumed.training)]:
-            raise data.TextError(f"{error}.  The run in {folder} was trained on it; if the same "
-                                 "text is in another file, give that with --data FILE") from error
-        raise
-    if resumed and resumed.training["text"] != data.digest(texts.characters):
-        raise ValueError(f"the text {texts.name} is not the one that the run in {folder} was "
-                         "trained on; give that with --data, or train anew into another --out_dir")
-    return texts
 
 
 def leads_nowhere(link: pathlib.Path) -> bool:

@@ -1,7 +1,7 @@
 """The settings of a training run: the table of all flags, two recipes, and how both are combined.
 
-`resolve` is a pure function: from the flags, what an earlier run or model fixes, and the length of
-the text to the Settings.
+A run begins in one of three ways, each with a pure function that makes its settings of the flags:
+`resolve_from_scratch`, `resolve_resumed`, `resolve_fine_tuned`.
 """
 import dataclasses
 import math
@@ -98,11 +98,11 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
         """The number of characters, or tokens, in an optimiser step."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
-    def model_config(self, vocab_size: int, begun: TransformerConfig | None = None
+    def model_config(self, vocab_size: int, initial: TransformerConfig | None = None
                      ) -> TransformerConfig:
         """Return the configuration of the model.  What has no flag is as in that of the model with
         which the run begins, if there is one."""
-        config = begun or TransformerConfig(vocab_size)
+        config = initial or TransformerConfig(vocab_size)
         chosen = {name: getattr(self, name) for name in MODEL}
         return dataclasses.replace(config, vocab_size=vocab_size, **chosen)
 
@@ -121,18 +121,23 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
         decays = {name: getattr(self, name) or 0.0 for name in ("weight_decay", "ngram_decay")}
         strongest = max(decays, key=decays.get)
         decay = decays[strongest]
-        found = {
-            "at --learning_rate 0 nothing is learned": rate == 0,
-            f"--learning_rate {rate:g} is far too high for such a model; "
-            f"{usual['learning_rate']:g} is usual": rate >= TOO_HIGH,
-            f"--muon_lr {muons:g} is far too high for such a model; {usual['muon_lr']:g} is usual":
-                muons >= MUON_TOO_HIGH,
-            f"a decay of {decay:g} times the learning rate takes all of a weight away in a step; "
-            f"--{strongest} {usual[strongest] or usual['weight_decay']:g} is usual":
-                min(max(rate, muons), TOO_HIGH) * decay >= 1,
-            f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate rises at the end":
-                lowest > rate > 0}
-        return [warning for warning, holds in found.items() if holds]
+        warnings = []
+        if rate == 0:
+            warnings.append("at --learning_rate 0 nothing is learned")
+        if rate >= TOO_HIGH:
+            warnings.append(f"--learning_rate {rate:g} is far too high for such a model; "
+                            f"{usual['learning_rate']:g} is usual")
+        if muons >= MUON_TOO_HIGH:
+            warnings.append(f"--muon_lr {muons:g} is far too high for such a model; "
+                            f"{usual['muon_lr']:g} is usual")
+        if min(max(rate, muons), TOO_HIGH) * decay >= 1:
+            warnings.append(f"a decay of {decay:g} times the learning rate takes all of a weight "
+                            f"away in a step; --{strongest} "
+                            f"{usual[strongest] or usual['weight_decay']:g} is usual")
+        if lowest > rate > 0:
+            warnings.append(f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate "
+                            "rises at the end")
+        return warnings
 
 
 NAMES = names_of(Settings)
@@ -176,10 +181,10 @@ MOST_ACTIVATIONS = 0.15
 
 
 def recipe(name: str, characters: int = 0, minutes: float | None = None,
-           max_iters: int | None = None, given: Given | None = None, large: bool = False
+           max_iters: int | None = None, flags: Given | None = None, large: bool = False
            ) -> Given:
     """Return the settings of a recipe for a text of that many characters and a run of that length,
-    whose steps are as large as the settings in `given` make them.
+    whose steps are as large as the flags make them.
 
     "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern"
     adapts three things.  The block fits the validation split.  Batches are small enough for
@@ -202,7 +207,7 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
     if minutes is not None:
         read = min(minutes * CHARACTERS_A_MINUTE, read)
     if max_iters is not None:
-        step = Settings(**dict(block_size=block, batch_size=batch) | (given or {})).characters
+        step = Settings(**dict(block_size=block, batch_size=batch) | (flags or {})).characters
         read = min(max_iters * step, read)
         chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
         if is_short(characters):
@@ -230,63 +235,78 @@ def is_short(characters: int) -> bool:
     return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
 
 
-def completed(given: Given, characters: int, large: bool = False) -> Given:
-    """Return the settings of a new run on a text: those given, and otherwise its recipe's.  A run
+def completed(flags: Given, characters: int, large: bool = False) -> Given:
+    """Return the settings of a new run on a text: the flags, and otherwise its recipe's.  A run
     without an explicit end stops after MINUTES, or after MOST_PASSES over a short text.  A large
     model is evaluated less often in a short run."""
-    name = given.get("recipe", Settings.recipe)
-    minutes = given.get("minutes")
-    max_iters = given.get("max_iters")
-    if minutes is max_iters is None:
+    name = flags.get("recipe", Settings.recipe)
+    minutes = flags.get("minutes")
+    max_iters = flags.get("max_iters")
+    if minutes is None and max_iters is None:
         minutes = MINUTES
         if name != "gpt2" and characters and is_short(characters):
-            step = Settings(**recipe(name, characters) | given).characters
+            step = Settings(**recipe(name, characters) | flags).characters
             max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, step))
-    return recipe(name, characters, minutes, max_iters, given, large) | given
+    return recipe(name, characters, minutes, max_iters, flags, large) | flags
 
 
-def resolve(given: Given, earlier: Settings | TransformerConfig | None = None, characters: int = 0,
-            whose: str = "the model") -> tuple[Settings, list[str]]:
-    """Return the settings of a run, and a line for each flag that contradicts what is fixed.
+def resolve_from_scratch(flags: Given, characters: int) -> Settings:
+    """Return the settings of a new run with random weights.
 
     Parameters
     ----------
-    given : the flags on the command line, by name.
-    earlier : of a resumed run its Settings; for fine-tuning the configuration of the model; None
-        for a run from scratch.
+    flags : those on the command line, by name.
     characters : the length of the text; 0 if it is not known.
-    whose : what the fixed settings belong to, for the lines.
     """
-    if earlier is None:
-        return Settings(**completed(given, characters)), []
-    resumed = isinstance(earlier, Settings)
-    if resumed:
-        names = NAMES
-        fixed = OF_RUN
-        config = earlier.model_config(1)
-        remedy = "leave the flag out, or give another --out_dir"
-    else:
-        names = OF_MODEL
-        fixed = [name for name in OF_MODEL if name != "block_size"]
-        config = earlier
-        remedy = "leave the flag out"
-    known = {name: getattr(earlier, name) for name in names}
-    if resumed and ("minutes" in given or "max_iters" in given):    # one of them ends the run anew
-        known |= dict(minutes=None, max_iters=None)
-    was = known | dataclasses.asdict(config.resolved())
-    wrong = {name: f"{whose} has --{name} {shown(was[name])}, which cannot become {given[name]}; "
-                   f"{remedy}"
-             for name in fixed if given.get(name, was[name]) != was[name]}
-    longest = earlier.block_size
-    wanted = given.get("block_size", 0)
-    if not resumed and earlier.position == "learned" and wanted > longest:
-        wrong["block_size"] = (f"--block_size {wanted} is more than the {longest} positions that "
-                               f"{whose} has learnt; take {longest} or less")
-    chosen = known | {name: value for name, value in given.items() if name not in wrong}
-    if not resumed:
-        from model.count.sizes import parameters
-        chosen = completed(chosen, characters, parameters(config) >= LARGE)
-    return Settings(**chosen), [*wrong.values()]
+    return Settings(**completed(flags, characters))
+
+
+def resolve_resumed(flags: Given, earlier: Settings, whose: str = "the run"
+                    ) -> tuple[Settings, list[str]]:
+    """Return the settings of a run that is resumed, and a line for each flag that contradicts what
+    the run has fixed: `whose` is its name in these lines."""
+    values = {name: getattr(earlier, name) for name in NAMES}
+    if "minutes" in flags or "max_iters" in flags:      # one of them ends the run anew
+        values |= dict(minutes=None, max_iters=None)
+    known = values | dataclasses.asdict(earlier.model_config(1).resolved())
+    fixed = {name: known[name] for name in OF_RUN}
+    remedy = "leave the flag out, or give another --out_dir"
+    contradictions = _contradictions(flags, fixed, whose, remedy)
+    settings = Settings(**values | _without(contradictions, flags))
+    return settings, [*contradictions.values()]
+
+
+def resolve_fine_tuned(flags: Given, config: TransformerConfig, characters: int,
+                       whose: str = "the model") -> tuple[Settings, list[str]]:
+    """Return the settings of a new run that begins with the weights of a model of this
+    configuration, on a text of that many characters; and a line for each flag that contradicts
+    what the model has fixed: `whose` is its name in these lines."""
+    from model.count.sizes import parameters
+    values = {name: getattr(config, name) for name in OF_MODEL}
+    known = dataclasses.asdict(config.resolved())
+    fixed = {name: known[name] for name in OF_MODEL if name != "block_size"}
+    contradictions = _contradictions(flags, fixed, whose, "leave the flag out")
+    longest = config.block_size
+    block_size = flags.get("block_size", 0)
+    if config.position == "learned" and block_size > longest:
+        contradictions["block_size"] = (
+            f"--block_size {block_size} is more than the {longest} positions that {whose} has "
+            f"learnt; take {longest} or less")
+    values |= _without(contradictions, flags)
+    is_large = parameters(config) >= LARGE
+    return Settings(**completed(values, characters, is_large)), [*contradictions.values()]
+
+
+def _contradictions(flags, fixed, whose, remedy):
+    """Return a line for each flag with another value than the one that is fixed, by its name."""
+    return {name: f"{whose} has --{name} {shown(value)}, which cannot become {flags[name]}; "
+                  f"{remedy}"
+            for name, value in fixed.items() if flags.get(name, value) != value}
+
+
+def _without(names, flags):
+    """Return the flags but for those of these names."""
+    return {name: value for name, value in flags.items() if name not in names}
 
 
 def problems_of_threads(wanted: int) -> list[str]:

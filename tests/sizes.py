@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 MAIN_PART = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
              "minigrad/ops.py", "model/layers.py", "model/attention.py",
              "model/transformer.py", "minigrad/optim.py", "train.py")
-READING_PATH = (*MAIN_PART, "model/beginning.py", "model/run.py", "model/folder.py")
+READING_PATH = (*MAIN_PART, "model/beginning.py", "model/run.py")
 FOLDERS = ("minigrad", "model", "data")
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}

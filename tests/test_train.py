@@ -11,6 +11,7 @@ import pytest
 import data
 import train
 from model import load_checkpoint, transformer
+from model.beginning import Beginning
 from model.command import Parser
 from model.convert.tokens import TokenTokenizer
 from model.folder import Folder
@@ -42,7 +43,7 @@ def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, 
     for flags in (["--explain"], []):
         s = Settings(**Parser("train.py", "", Settings).given([*TINY, "--max_iters", "10", *flags]))
         with Folder(tmp_path / "out") as folder:
-            train.train(s, text, None, None, folder, Ranks())
+            train.train(Beginning(s, text), folder, Ranks())
         said = capsys.readouterr().out
         assert f"{len(text.train) + len(text.val):,} tokens" in said
         assert "10 steps of 64 tokens, " in said

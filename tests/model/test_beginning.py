@@ -1,23 +1,29 @@
 """How a run begins: which weights it starts from, what it says of them, and how much memory a step
 needs."""
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numba
 import numpy as np
 import pytest
 
+import data
 import minigrad as mg
+import train
 from minigrad import machine
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    UnknownCharacterError, save_checkpoint)
-from model.checkpoint import path_of
-from model.beginning import (check_memory, describe_initial, load_initial, take_weights,
-                             training_bytes, with_characters_of)
+from model.checkpoint import Checkpoint, path_of
+from model.beginning import (Beginning, check_memory, describe_initial, load_initial, prepare,
+                             settings_of, take_weights, training_bytes, with_characters_of)
+from model.command import Parser
 from model.count import sizes
+from model.folder import Folder
+from model.processes import Ranks
 from model.run import decayed_and_other, optimizer_of
 from model.settings import Settings
 from tests import kit
-from tests.kit import at_home, refusal, written
+from tests.kit import at_home, refusal, refused, split, written
 
 
 SMALL = TransformerConfig(5, block_size=6, n_layer=1, n_head=2, n_embd=8)
@@ -26,6 +32,78 @@ SMALL = TransformerConfig(5, block_size=6, n_layer=1, n_head=2, n_embd=8)
 def small(seed, **changed):
     return Transformer(replace(SMALL, **changed), seed)
 
+
+# The three ways to begin
+
+def ways(trained):
+    """The flags of a run that begins in each way, and one that contradicts a model of `TINY`."""
+    return {"from scratch": ("--n_head 3", "3 heads"),
+            "resumed": (f"--init_from resume --out_dir {trained} --n_layer 7", "cannot become 7"),
+            "fine-tuned": (f"--init_from {trained} --n_layer 7", "cannot become 7")}
+
+
+@pytest.mark.parametrize("way", ["from scratch", "resumed", "fine-tuned"])
+def test_prepare_names_a_text_that_cannot_be_read_beside_every_other_mistake(way, trained, tmp_path,
+                                                                             capsys):
+    flags, says = ways(trained)[way]
+    nowhere = tmp_path / "nowhere.txt"
+    words = split([*flags.split(), "--data", nowhere, "--learning_rate", "-1"])
+    refusal(SystemExit, train.main, words)
+    *_, of_flag, of_model, of_text = capsys.readouterr().err.splitlines()
+    assert "--learning_rate is at least 0" in of_flag
+    assert says in of_model
+    assert f'"{nowhere}" is neither a known text' in of_text
+
+
+@pytest.mark.parametrize("way, module, name", [
+    ("from scratch", data, "read_texts"),
+    ("from scratch", data, "Text"),
+    ("resumed", data, "digest"),
+    ("resumed", data, "Text"),
+    ("fine-tuned", CharTokenizer, "without_unknown"),
+    ("fine-tuned", data, "Text")])
+def test_prepare_says_that_it_is_the_text_that_needs_too_much_memory(
+        way, module, name, trained, small_text, tmp_path, monkeypatch, capsys):
+    def fail(*_):
+        raise MemoryError
+    monkeypatch.setattr(module, name, fail)
+    flags, _ = ways(trained)[way]
+    said = refused(capsys, "--data", small_text, "--out_dir", tmp_path, *flags.split())
+    assert said == "train.py: there is not enough memory for the text; give a shorter one"
+
+
+def test_make_model_is_that_of_the_run_or_new_with_the_weights_of_the_initial_one(small_text):
+    text = data.Text.read(str(small_text))
+    s = Settings(n_layer=1, n_head=2, n_embd=8, block_size=6, seed=3)
+    known = Transformer(replace(SMALL, vocab_size=text.tokenizer.vocab_size, rotary_base=77.0), 1)
+    checkpoint = Checkpoint(known, text.tokenizer, {}, {})
+    assert Beginning(s, text, resumed=checkpoint).make_model() is known
+    tuned = Beginning(s, text, initial=checkpoint)
+    new = Beginning(s, text)
+    assert tuned.make_model().config == tuned.model_config() == known.config
+    assert new.make_model().config == new.model_config() == s.model_config(known.config.vocab_size)
+    expected = Transformer(new.model_config(), seed=3)
+    for ours, other in ((tuned, known), (new, expected)):
+        weights = zip(ours.make_model().parameters(), other.parameters(), strict=True)
+        assert all(np.array_equal(p.data, q.data) for p, q in weights)
+
+
+@pytest.mark.parametrize("flag, of_a_rank, taken", [
+    (0, 0, []), (1, 0, [1]), (0, 3, [3]), (1, 3, [1])])
+def test_prepare_takes_the_threads_of_the_flag_or_else_a_ranks_share(monkeypatch, tmp_path, flag,
+                                                                     of_a_rank, taken):
+    class Some(Ranks):
+        threads = of_a_rank
+    found = []
+    monkeypatch.setattr("minigrad.compiled.set_threads", found.append)
+    text = written(tmp_path / "t.txt", "to be or not\n" * 99)
+    parser = Parser("train.py", "", Settings)
+    given, mistakes = parser.read(["--data", str(text), "--threads", str(flag)])
+    prepare(given, mistakes, parser, Folder(tmp_path), Some())
+    assert found == taken
+
+
+# Fine-tuning
 
 def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
     at_home(monkeypatch, tmp_path)
@@ -98,6 +176,24 @@ def test_a_run_says_what_it_starts_from(tmp_path):
         "'A' (1,000), 'B' (1,000), 'C' (1,000), 'D' (1,000), 'E' (1,000) and 2 more",
         "            of its 6 positions, the first 4"]
     assert "positions" not in describe_initial(path, replace(SMALL, position="rotary"), 4, {})
+
+
+@pytest.mark.parametrize("saved, says", [
+    ({"window": 3}, "there is no --window"),
+    ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
+    ({"seed": None}, "--seed takes a whole number"),
+    ({"rate\n": 1}, r"there is no --rate\n")])
+def test_settings_of_takes_saved_ones_that_can_be_used_and_refuses_others(saved, says):
+    older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact",
+             "replay": None, "log_interval": 10, "n_inner": 9, "tied": False}
+    s = settings_of(SimpleNamespace(training={"settings": older}), "out")
+    assert s == Settings(recipe="gpt2", n_layer=2, data=("a", "b"), threads=s.threads)
+    assert s.problems() == []
+    said = refusal(ValueError, settings_of, SimpleNamespace(training={"settings": saved}), "out")
+    assert said.startswith("the run in out has settings that this ")
+    assert "; train" in said
+    assert says in said
+    assert len(said) < 400
 
 
 # Memory

@@ -1,15 +1,12 @@
 """The folder of a run and its log, and what is refused before anything is read or written."""
 import os
-from types import SimpleNamespace
 
 import pytest
 
-from model.command import Parser
-from model.folder import Folder, Log, prepare, problems_of_folder, read_log, settings_of
-from model.processes import Ranks
+from model.folder import Folder, Log, problems_of_folder, read_log
 from model.replay import __main__ as replay
 from model.settings import Settings
-from tests.kit import at_home, open_elsewhere, refusal, refused, written
+from tests.kit import at_home, open_elsewhere, refused, written
 
 
 def test_problems_of_folder_names_what_cannot_be_written_unless_nothing_is(tmp_path, monkeypatch):
@@ -61,24 +58,6 @@ def test_a_folder_that_may_not_be_read_is_named_in_one_line(tmp_path, monkeypatc
     kept = f"what is saved in {tmp_path} cannot be told: Permission denied"
     assert said.endswith(kept) == (not more)
     assert Folder(tmp_path).kept() == kept
-
-
-@pytest.mark.parametrize("saved, says", [
-    ({"window": 3}, "there is no --window"),
-    ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
-    ({"seed": None}, "--seed takes a whole number"),
-    ({"rate\n": 1}, r"there is no --rate\n")])
-def test_settings_of_takes_saved_ones_that_can_be_used_and_refuses_others(saved, says):
-    older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact",
-             "replay": None, "log_interval": 10, "n_inner": 9, "tied": False}
-    s = settings_of(SimpleNamespace(training={"settings": older}), "out")
-    assert s == Settings(recipe="gpt2", n_layer=2, data=("a", "b"), threads=s.threads)
-    assert s.problems() == []
-    said = refusal(ValueError, settings_of, SimpleNamespace(training={"settings": saved}), "out")
-    assert said.startswith("the run in out has settings that this ")
-    assert "; train" in said
-    assert says in said
-    assert len(said) < 400
 
 
 # Log
@@ -216,18 +195,3 @@ def test_begin_says_what_earlier_runs_take_once_that_is_much(tmp_path, capsys, m
         said = capsys.readouterr().out
         assert ("take" in said) == (number == 3)
     assert "its 3 earlier runs take 3.000 kB; delete those of the folders earlier.1" in said
-
-
-@pytest.mark.parametrize("flag, of_a_rank, taken", [
-    (0, 0, []), (1, 0, [1]), (0, 3, [3]), (1, 3, [1])])
-def test_prepare_takes_the_threads_of_the_flag_or_else_a_ranks_share(monkeypatch, tmp_path, flag,
-                                                                     of_a_rank, taken):
-    class Some(Ranks):
-        threads = of_a_rank
-    found = []
-    monkeypatch.setattr("model.folder.compiled.set_threads", found.append)
-    text = written(tmp_path / "t.txt", "to be or not\n" * 99)
-    parser = Parser("train.py", "", Settings)
-    given, mistakes = parser.read(["--data", str(text), "--threads", str(flag)])
-    prepare(given, mistakes, parser, Folder(tmp_path), Some())
-    assert found == taken

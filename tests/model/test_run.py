@@ -22,7 +22,8 @@ from minigrad import compiled
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, generate,
                    load_checkpoint, run as runs, save_checkpoint)
 from model import beginning
-from model.folder import Folder, read_log, settings_of
+from model.beginning import settings_of
+from model.folder import Folder, read_log
 from model.processes import Ranks
 from model.replay import __main__ as replay
 from model.replay.nan import repeat, restored

@@ -12,7 +12,8 @@ from model.checkpoint import BEST, LAST, PREVIOUS
 from model.command import Parser
 from model.folder import LOG
 from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, completed,
-                            described, resolve)
+                            described, resolve_fine_tuned, resolve_from_scratch,
+                            resolve_resumed)
 from model.config import TransformerConfig
 
 BUILT_IN = 1_137_238        # characters of the plays
@@ -94,7 +95,7 @@ def test_every_recipe_works_and_what_is_given_stands_beside_it(name):
     assert dataclasses.replace(s, n_layer=2, bias=True) == Settings(
         **completed({"recipe": name, "n_layer": 2, "bias": True}, BUILT_IN))
     assert s.minutes == 3.0
-    s, _ = resolve({}, None, BUILT_IN)
+    s = resolve_from_scratch({}, BUILT_IN)
     assert dataclasses.replace(s, dropout=0.0, ngram_dropout=0.5) == Settings(**MODERN, minutes=3.0)
 
 
@@ -108,7 +109,7 @@ def test_every_recipe_works_and_what_is_given_stands_beside_it(name):
     ({"max_iters": 7, "minutes": 1.0}, BUILT_IN, 1.0, 7),
     ({"minutes": 9.0}, 20_000, 9.0, None)])
 def test_a_run_ends_by_its_flags_or_the_clock(given, characters, minutes, max_iters):
-    s, _ = resolve(given, None, characters)
+    s = resolve_from_scratch(given, characters)
     assert (s.minutes, s.max_iters) == (minutes, max_iters)
     assert s.steps == (math.inf if max_iters is None else max_iters)
 
@@ -189,7 +190,7 @@ def test_the_help_of_out_dir_names_the_files_of_a_run():
     (dict(max_iters=3), 16, BUILT_IN, 100)], ids=str)
 def test_a_large_model_is_evaluated_less_often_in_a_short_run(given, n_layer, characters, interval):
     config = TransformerConfig(50_000, n_embd=512, n_layer=n_layer)     # 38 or 76 million
-    s, _ = resolve(given, config, characters)
+    s, _ = resolve_fine_tuned(given, config, characters)
     assert s.eval_interval == interval
 
 
@@ -206,7 +207,7 @@ def test_described_in_flags_a_run_is_the_same_and_only_what_differs_is_named(giv
     assert all(len(line) <= 100 for line in said.splitlines())
     name, *flags = shlex.split(said.replace(", with", ""))
     again = Parser("train.py", "", Settings).given(["--recipe", name, *flags])
-    assert resolve(again, None, BUILT_IN) == (s, [])
+    assert resolve_from_scratch(again, BUILT_IN) == s
     assert re.findall(r"--(?:no-)?(\w+)", said) == differ.split()
 
 
@@ -224,8 +225,8 @@ CONFIG = TransformerConfig(9, block_size=32, n_layer=2, n_head=2, n_embd=8, n_in
     (dict(minutes=2.0), dict(minutes=2.0, max_iters=None)),
     (dict(minutes=2.0, max_iters=7), dict(minutes=2.0, max_iters=7)),
     (dict(n_kv_head=4), dict(n_kv_head=4))], ids=str)
-def test_resolve_keeps_the_settings_of_a_resumed_run_but_for_what_is_given(given, changed):
-    assert resolve(given, EARLIER, BUILT_IN) == (dataclasses.replace(EARLIER, **changed), [])
+def test_resolve_resumed_keeps_the_settings_of_a_resumed_run_but_for_what_is_given(given, changed):
+    assert resolve_resumed(given, EARLIER) == (dataclasses.replace(EARLIER, **changed), [])
 
 
 @pytest.mark.parametrize("name, value", [
@@ -242,7 +243,7 @@ def test_resolve_keeps_the_settings_of_a_resumed_run_but_for_what_is_given(given
     ("ngrams", 2),
     ("ngram_dropout", 0.5)])
 def test_a_resumed_run_cannot_become_another_one(name, value):
-    s, (says,) = resolve({name: value}, EARLIER, BUILT_IN, "the run in out")
+    s, (says,) = resolve_resumed({name: value}, EARLIER, "the run in out")
     assert s == EARLIER
     assert says.startswith(f"the run in out has --{name} ")
     assert "leave the flag out" in says
@@ -250,7 +251,7 @@ def test_a_resumed_run_cannot_become_another_one(name, value):
 
 def test_fine_tuning_has_the_architecture_of_the_model_and_its_own_training():
     given = {"learning_rate": 1.0, "dropout": 0.1, "block_size": 16, "seed": 5}
-    s, mistakes = resolve(given, CONFIG, BUILT_IN)
+    s, mistakes = resolve_fine_tuned(given, CONFIG, BUILT_IN)
     assert mistakes == [] and s == Settings(**completed(given | {
         name: getattr(CONFIG, name) for name in MODEL
         if name not in ("dropout", "ngram_dropout", "block_size")}, BUILT_IN))
@@ -268,9 +269,10 @@ def test_fine_tuning_has_the_architecture_of_the_model_and_its_own_training():
     (dict(block_size=33), ["--block_size 33 is more than the 32 positions that the model has "
                            "learnt; take 32 or less"])])
 def test_a_flag_that_contradicts_the_model_is_refused_with_the_remedy(given, says):
-    s, mistakes = resolve(given, CONFIG, BUILT_IN)
+    s, mistakes = resolve_fine_tuned(given, CONFIG, BUILT_IN)
     assert mistakes == says
     assert all(getattr(s, name) == getattr(CONFIG, name) for name in ("n_layer", "bias"))
     assert s.block_size <= 32
-    _, mistakes = resolve(given, dataclasses.replace(CONFIG, position="sinusoidal"), BUILT_IN)
+    sinusoidal = dataclasses.replace(CONFIG, position="sinusoidal")
+    _, mistakes = resolve_fine_tuned(given, sinusoidal, BUILT_IN)
     assert mistakes == [line for line in says if "positions" not in line]
