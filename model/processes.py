@@ -57,7 +57,7 @@ class Ranks:
         """Return a line for each setting of a run that does not go with so many ranks."""
         return []
 
-    def check_alike(self, given: dict[str, object]) -> None:
+    def check_alike(self, flags: dict[str, object]) -> None:
         """Refuse ranks with other settings than the first rank, or with another program."""
 
     def averager(self, parameters: list[Tensor], batch_size: int) -> Averager:

@@ -57,9 +57,9 @@ def decayed_and_other(model: Transformer, without: list[dict] = (),
     if model.config.ngrams > 1 and ngram_decay is not None:
         groups = [{"params": model.ngram_embedding.parameters(), "weight_decay": ngram_decay}]
     elsewhere = {id(p) for group in [*without, *groups] for p in group["params"]}
-    left = [p for p in model.parameters() if id(p) not in elsewhere]
-    return [{"params": [p for p in left if p.ndim >= 2]},
-            {"params": [p for p in left if p.ndim < 2], "weight_decay": 0.0}, *groups]
+    others = [p for p in model.parameters() if id(p) not in elsewhere]
+    return [{"params": [p for p in others if p.ndim >= 2]},
+            {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0}, *groups]
 
 
 def packed_and_other_matrices(model: Transformer) -> list[dict]:

@@ -309,10 +309,10 @@ def _without(names, flags):
     return {name: value for name, value in flags.items() if name not in names}
 
 
-def problems_of_threads(wanted: int) -> list[str]:
+def problems_of_threads(threads: int) -> list[str]:
     """Return a line if this process cannot have so many threads."""
     most, why = compiled.thread_limit()
-    return [f"--threads is at most {most} here, not {wanted}: {why}"] if wanted > most else []
+    return [f"--threads is at most {most} here, not {threads}: {why}"] if threads > most else []
 
 
 def described(s: Settings) -> str:

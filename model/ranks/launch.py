@@ -32,15 +32,15 @@ def join(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
         except EndedElsewhere as error:
             status = ranks.follow(error.number)
         except SystemExit as end:
-            said = errors.getvalue()
+            message = errors.getvalue()
             status = end.code or 0
             if isinstance(status, str):
-                said = said + status
+                message = message + status
                 status = 1
             if not ranks.first and not status:
-                said = f"{command}: --help is for all ranks or none; leave it out"
+                message = f"{command}: --help is for all ranks or none; leave it out"
                 status = 2
-            status = ranks.end(True, status, said.strip())
+            status = ranks.end(True, status, message.strip())
         except BaseException:       # a mistake of the program itself
             status = ranks.end(True, 1, traceback.format_exc())
     if status:

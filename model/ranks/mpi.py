@@ -66,18 +66,18 @@ class MPIRanks(Ranks):
             return ["--explain goes through a step of one process; start it without mpiexec"]
         return []
 
-    def check_alike(self, given: dict[str, object]) -> None:
+    def check_alike(self, flags: dict[str, object]) -> None:
         """Refuse ranks that are given other settings than the first, or run another program.
 
         Raises
         ------
         ValueError : says which rank, and what it has.
         """
-        mine = {f"--{name}": value for name, value in given.items() if name not in OWN}
+        mine = {f"--{name}": value for name, value in flags.items() if name not in OWN}
         first, *others = self.of_each(mine | program())
         for number, other in enumerate(others, start=1):
             for name in sorted(first.keys() | other.keys()):
-                here, there = (found.get(name, "left out") for found in (other, first))
+                here, there = (rank.get(name, "left out") for rank in (other, first))
                 if here != there:
                     raise ValueError(f"rank {number} has {name} {here}, where the first rank has "
                                      f"{there}; give all ranks the same settings and software")
@@ -98,9 +98,9 @@ class MPIRanks(Ranks):
         return float(self.meet(number)[0])
 
     def made_by_first(self, make: Callable[[], Any]) -> Any:
-        made = make() if self.first else None
+        value = make() if self.first else None
         with self._exchange():
-            return self.comm.bcast(made)
+            return self.comm.bcast(value)
 
     def of_each(self, value: Any) -> list[Any]:
         with self._exchange():
@@ -155,44 +155,50 @@ class MPIRanks(Ranks):
     def _gathered(self, failed, number=0.0, patience=math.inf):
         """Return of each rank whether it has failed, and its number; None if they do not come."""
         # Kept here: a signal may end the waiting, and then MPI still writes to them.
-        self._met = sent, found = np.array([failed, number], float), np.empty((self.size, 2))
-        return found.T if _wait(self.comm.Iallgather(sent, found), patience) else None
+        sent = np.array([failed, number], float)
+        received = np.empty((self.size, 2))
+        self._met = sent, received
+        in_time = _wait(self.comm.Iallgather(sent, received), patience)
+        return received.T if in_time else None
 
-    def end(self, failed: bool, status: int = 0, said: str = "") -> int:
+    def end(self, failed: bool, status: int = 0, message: str = "") -> int:
         """End with the other ranks, and have the first say why; return the status of the process.
 
         Parameters
         ----------
-        failed : whether this rank has failed, with a status and with what is to be said of it.
+        failed : whether this rank has failed, with a status, and a message that says why.
         """
         try:
-            found = None if self._exchanging else self._gathered(
+            gathered = None if self._exchanging else self._gathered(
                 failed, patience=PATIENCE if failed else math.inf)
         except KeyboardInterrupt:
-            found = None
-        if found is None:
+            gathered = None
+        if gathered is None:
             if self.first or status != INTERRUPTED:
-                _say(self._signed(said))
+                _say(self._signed(message))
             self.comm.Abort(status or 1)
             os._exit(status or 1)       # MPI ends the others, and this one perhaps not at once
-        return self.follow(int(found[0].argmax()), status, said) if found[0].any() else 0
+        failures = gathered[0]
+        return self.follow(int(failures.argmax()), status, message) if failures.any() else 0
 
-    def follow(self, number: int, status: int = 0, said: str = "") -> int:
+    def follow(self, number: int, status: int = 0, message: str = "") -> int:
         """End as the rank of this number does; see `end`."""
-        status, said = self.comm.bcast((status, self._signed(said)), number)
+        status, message = self.comm.bcast((status, self._signed(message)), number)
         if self.first:
-            _say(said)
+            _say(message)
             with contextlib.suppress(OSError):
                 sys.stdout.flush()      # a launcher ends this rank as soon as another has ended
         return status
 
-    def _signed(self, said):
-        return f"rank {self.number} on {platform.node()}: {said}" if self.number and said else said
+    def _signed(self, message):
+        if self.first or not message:
+            return message
+        return f"rank {self.number} on {platform.node()}: {message}"
 
 
-def _say(said):
-    if said:
-        print(said, file=sys.__stderr__, flush=True)
+def _say(message):
+    if message:
+        print(message, file=sys.__stderr__, flush=True)
 
 
 def _wait(request, patience=math.inf):

@@ -179,7 +179,7 @@ def far_from_usual(settings: dict[str, Any]) -> list[str]:
     """Return a remedy for each setting that is more than FAR times as strong as usual, the
     strongest first."""
     usual = usual_of(settings.get("recipe"))
-    found = {}
+    remedies = {}
     for name in FARTHEST:
         value = settings.get(name)
         default = usual[name]
@@ -189,8 +189,8 @@ def far_from_usual(settings: dict[str, Any]) -> list[str]:
             default = usual[ELSEWHERE[name]]
         if value and strength(name, value) > FAR * strength(name, default):
             remedy = f"a lower --{name} (it was {value:g}, and {default:g} is usual)"
-            found[remedy] = strength(name, value) / strength(name, default)
-    return sorted(found, key=found.get, reverse=True)
+            remedies[remedy] = strength(name, value) / strength(name, default)
+    return sorted(remedies, key=remedies.get, reverse=True)
 
 
 def strength(name: str, value: float) -> float:
