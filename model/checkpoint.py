@@ -169,19 +169,33 @@ def load_checkpoint(path: AnyPath, finite: bool = True,
         another kind.
     ValueError : it is larger than the memory of this machine.
     """
+    path = pathlib.Path(path)
     if os.path.isfile(path):
         check_fits(os.path.getsize(path), f"the weights in {path}", "use a machine with more")
-    found, arrays = load_arrays(path, finite, kinds, lazy=False)
-    for name, parameter in found.model.named_parameters():
+    with _clear_errors(path), read_arrays(path) as file:
+        arrays = dict(file)
+        checkpoint = _checked(arrays, finite, kinds)
+    for name, parameter in checkpoint.model.named_parameters():
         hold(parameter, arrays[f"model/{name}"])
-    return found._replace(optimizer=_below("optimizer/", arrays))
+    return checkpoint._replace(optimizer=_below("optimizer/", arrays))
 
 
-def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (Transformer,),
-                lazy: bool = True) -> tuple[Checkpoint, Arrays]:
+def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (Transformer,)
+                ) -> tuple[Checkpoint, Arrays]:
     """Read a checkpoint as `load_checkpoint` does.  Return it with a model of shapes alone and
-    without optimiser, and all arrays of the file; if lazy, each is read when it is asked for."""
+    without optimiser, and all arrays of the file, of which each is read when it is asked for.
+    Whoever closes the arrays closes the file."""
     path = pathlib.Path(path)
+    with _clear_errors(path), contextlib.ExitStack() as opened:
+        arrays = opened.enter_context(read_arrays(path))
+        checkpoint = _checked(arrays, finite, kinds)
+        opened.pop_all()        # all is well: the file stays open
+    return checkpoint, arrays
+
+
+@contextlib.contextmanager
+def _clear_errors(path):
+    """Refuse what is no file; say of every error of a checkpoint what is wrong, and what to do."""
     try:
         check_program(path)
         if os.path.isfile(path.parent):
@@ -195,14 +209,7 @@ def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (T
         if not path.is_file():
             raise CheckpointError(f"{path} is no file, but a folder or a device; the model in "
                                   f"the folder of a run is its {BEST}")
-        with contextlib.ExitStack() as opened:
-            arrays = opened.enter_context(read_arrays(path))
-            if not lazy:
-                arrays = dict(arrays)
-            found = _checked(arrays, finite, kinds)
-            if lazy:
-                opened.pop_all()        # whoever closes the arrays closes the file
-            return found, arrays
+        yield
     except (CheckpointError, MemoryError):
         raise
     except OtherKind as kind:
@@ -293,10 +300,10 @@ def _text(value):
 
 def _object(name, arrays):
     """Return the JSON object in an array of text."""
-    found = json.loads(str(arrays[name]))
-    if not isinstance(found, dict):
+    value = json.loads(str(arrays[name]))
+    if not isinstance(value, dict):
         raise ValueError(f"its {name} is no JSON object")
-    return found
+    return value
 
 
 def _below(prefix, arrays):
@@ -360,9 +367,9 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
         if may_be_whole or not is_there(previous):
             raise
     try:
-        found = load_checkpoint(previous)
+        checkpoint = load_checkpoint(previous)
     except CheckpointError as error:
         raise CheckpointError(f"cannot resume from {last} or {previous}: {error}; to train "
                               "anew, give another --out_dir") from error
-    return found, (f"{last} is {'damaged' if is_there(last) else 'not there'}; resuming from "
-                   f"{previous}, the one before it")
+    problem = "damaged" if is_there(last) else "not there"
+    return checkpoint, f"{last} is {problem}; resuming from {previous}, the one before it"
