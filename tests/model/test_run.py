@@ -128,42 +128,78 @@ LIVES = {
        for position in ("rotary", "sinusoidal")}}
 
 
-@pytest.mark.parametrize("name", LIVES)
-def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
-        small_text, new_text, trained, llama, tmp_path, monkeypatch, capsys, steady, name):
-    flags, described, options, explained = LIVES[name]
-    text = new_text if name == "fine-tuned" else small_text
-    whole = tmp_path / "whole"
-    cut = tmp_path / "cut"
-    stop_at = 10 if name == "gpt2" else 13
-    flags = flags.replace("TRAINED", str(trained)).replace("LLAMA", str(llama)).split()
-    run(text, whole, *flags)
-    assert re.search(described, capsys.readouterr().out)
-    stopped_after(stop_at, run, text, cut, *flags)
-    said = capsys.readouterr().err
-    assert f"stopped after {stop_at} steps; all is kept in" in said
-    assert f"python train.py --init_from resume --out_dir {cut}" in said
-    assert iteration(cut / "last.npz") == stop_at
-    with open(cut / "log.csv", "a", encoding="utf-8") as file:
-        file.write(f"{max(stop_at, 11)},9,9,9,9,9\r\n")     # of an evaluation that was not kept
+@pytest.fixture(scope="module")
+def lives():
+    """Those that were lived, by name: several tests look at each."""
+    return {}
 
-    moved = cut.rename(tmp_path / "out")
-    monkeypatch.chdir(tmp_path)
-    counted = []
-    monkeypatch.setattr(beginning, "check_memory", lambda s, config: counted.append(config))
+
+@pytest.fixture(params=LIVES)
+def life(request, lives, small_text, new_text, trained, llama, tmp_path_factory, monkeypatch,
+         capsys, steady):
+    """A run that is left alone, and the same one stopped, moved and resumed: their folders, and
+    what each printed."""
+    name = request.param
+    if name in lives:
+        return lives[name]
+    flags, described, options, explained = LIVES[name]
+    flags = flags.replace("TRAINED", str(trained)).replace("LLAMA", str(llama)).split()
+    text = new_text if name == "fine-tuned" else small_text
+    folder = tmp_path_factory.mktemp("life")
+    life = SimpleNamespace(described=described, options=options, explained=explained,
+                           whole=folder / "whole", cut=folder / "cut", moved=folder / "out",
+                           stop_at=10 if name == "gpt2" else 13)
+    run(text, life.whole, *flags)
+    life.opening = capsys.readouterr().out
+    stopped_after(life.stop_at, run, text, life.cut, *flags)
+    life.stopped = capsys.readouterr().err
+    life.kept = iteration(life.cut / "last.npz")
+    with open(life.cut / "log.csv", "a", encoding="utf-8") as file:
+        # of an evaluation that was not kept
+        file.write(f"{max(life.stop_at, 11)},9,9,9,9,9\r\n")
+
+    life.cut.rename(life.moved)
+    life.checked = []
+    monkeypatch.setattr(beginning, "check_memory", lambda s, config: life.checked.append(config))
+    monkeypatch.chdir(folder)
     train.main(["--init_from", "resume"])
-    assert counted == [load_checkpoint(moved / "last.npz").model.config]
-    assert rows(moved) == rows(whole)
-    assert not cut.exists()
-    assert same_arrays(moved / "last.npz", whole / "last.npz")
-    assert same_arrays(moved / "ckpt.npz", whole / "ckpt.npz")
-    best = load_checkpoint(moved / "ckpt.npz")
-    assert best.training["settings"]["out_dir"] == "out"
-    assert vars(best.model.config).items() >= options.items()
-    before = contents(moved)
-    resume(moved, "--explain")
-    assert explained in capsys.readouterr().out
-    assert contents(moved) == before
+    lives[name] = life
+    return life
+
+
+def test_a_run_opens_with_what_it_will_do(life):
+    assert re.search(life.described, life.opening)
+
+
+def test_a_run_that_is_stopped_says_what_is_kept_and_how_to_resume_it(life):
+    assert f"stopped after {life.stop_at} steps; all is kept in" in life.stopped
+    assert f"python train.py --init_from resume --out_dir {life.cut}" in life.stopped
+    assert life.kept == life.stop_at
+
+
+def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(life):
+    assert rows(life.moved) == rows(life.whole)
+    assert same_arrays(life.moved / "last.npz", life.whole / "last.npz")
+    assert same_arrays(life.moved / "ckpt.npz", life.whole / "ckpt.npz")
+
+
+def test_a_run_that_is_moved_writes_where_it_is(life):
+    assert load_checkpoint(life.moved / "ckpt.npz").training["settings"]["out_dir"] == "out"
+    assert not life.cut.exists()
+
+
+def test_a_run_that_is_resumed_has_the_model_of_its_flags_and_memory_for_it(life):
+    config = load_checkpoint(life.moved / "last.npz").model.config
+    assert vars(config).items() >= life.options.items()
+    assert load_checkpoint(life.moved / "ckpt.npz").model.config == config
+    assert life.checked == [config]
+
+
+def test_a_step_of_a_resumed_run_is_explained_and_changes_nothing(life, capsys):
+    before = contents(life.moved)
+    resume(life.moved, "--explain")
+    assert life.explained in capsys.readouterr().out
+    assert contents(life.moved) == before
 
 
 @pytest.mark.parametrize("optimizer, ngram_decay, options, sections", [
