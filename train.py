@@ -71,7 +71,14 @@ def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
     text = beginning.text
     model = beginning.make_model()
     optimizer = optimizer_of(model, s, ranks)
-    run = Run(s, text, model, optimizer, folder, beginning.resumed, ranks)
+    run = Run(
+        s,
+        text,
+        model,
+        optimizer,
+        folder=folder,
+        resumed=beginning.resumed,
+        ranks=ranks)
     if run.is_complete():
         run.begin()
         print(nothing_left(run))
@@ -89,16 +96,16 @@ def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
 
     with Progress(run, counted) as progress, Interrupts() as interrupts:
         if run.is_time_to_evaluate():
-            evaluate(run, progress)
+            evaluate_and_save(run, progress)
         for step in steps(run):
             if not step.taken:
-                explain_nan(run, step)
+                skip_or_end(run, step)
             if ranks.any(interrupts.came):    # a later one is for the next step
                 run.save_last()
                 break
             progress.show(step)
             if run.is_time_to_evaluate():
-                evaluate(run, progress)
+                evaluate_and_save(run, progress)
             elif run.is_time_to_save(step):
                 run.save_last()
         stop = ranks.any(interrupts.came)
@@ -108,18 +115,18 @@ def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
     report(run, counted, progress.slowed())
 
 
-def evaluate(run: Run, progress: Progress) -> None:
+def evaluate_and_save(run: Run, progress: Progress) -> None:
     """Evaluate a run, save it, and show its losses."""
     evaluation = run.evaluate()
     if not evaluation.is_finite():
-        explain_nan(run, evaluation)
+        skip_or_end(run, evaluation)
     train_loss = run.save_evaluation(evaluation.loss)
     progress.show_evaluation(train_loss, evaluation.loss)
 
 
-def explain_nan(run: Run, step: Step | Evaluation) -> None:
-    """Explain a step or an evaluation that is not finite: the first of those that are skipped, and
-    the one with which the run ends.
+def skip_or_end(run: Run, step: Step | Evaluation) -> None:
+    """Skip a step that is not finite, or end the run with it or with such an evaluation.  Explain
+    the first of those that are skipped, and the one with which the run ends.
 
     Raises
     ------
