@@ -120,14 +120,14 @@ def begin_from_scratch(flags: Given, ranks: Ranks) -> Beginning:
     """Begin a new run with random weights, and with the characters of its text."""
     texts, unreadable = read_texts(flags.get("data", Settings.data), ranks)
     text = encode(texts)
-    settings = resolve_from_scratch(flags | {"data": names_of_texts(texts)}, len(text or ()))
+    settings = resolve_from_scratch(flags | {"data": text_names(texts)}, len(text or ()))
     return Beginning(settings, text, unreadable=unreadable, lines=describe_texts(texts))
 
 
 def begin_resumed(flags: Given, folder: Folder, ranks: Ranks) -> Beginning:
     """Begin where the run in the folder was stopped, with the text that it was trained on."""
     resumed = ranks.made_by_first(lambda: folder.resume(flags.get("explain", False)))
-    earlier = settings_of(resumed, folder)
+    earlier = saved_settings(resumed, folder)
     names = flags.get("data", earlier.data)
     texts, unreadable = read_texts(names, ranks)
     if unreadable and [*names] == [*texts_of(resumed.training)]:
@@ -137,7 +137,7 @@ def begin_resumed(flags: Given, folder: Folder, ranks: Ranks) -> Beginning:
         raise ValueError(f"the text {texts.name} is not the one that the run in {folder} was "
                          "trained on; give that with --data, or train anew into another --out_dir")
     text = encode(texts, resumed.tokenizer)
-    flags = flags | {"data": names_of_texts(texts)}
+    flags = flags | {"data": text_names(texts)}
     settings, contradictions = resolve_resumed(flags, earlier, f"the run in {folder}")
     return Beginning(
         settings,
@@ -156,7 +156,7 @@ def begin_fine_tuning(flags: Given, init_from: str, ranks: Ranks) -> Beginning:
     texts, unreadable = read_texts(flags.get("data", Settings.data), ranks)
     tokenizer, new = with_characters_of(texts.characters, initial.tokenizer)
     text = encode(texts, tokenizer)
-    flags = flags | {"data": names_of_texts(texts), "init_from": str(path.absolute())}
+    flags = flags | {"data": text_names(texts), "init_from": str(path.absolute())}
     config = initial.model.config
     settings, contradictions = resolve_fine_tuned(flags, config, len(text or ()),
                                                   f"the model in {path}")
@@ -203,7 +203,7 @@ def digest(texts: data.Texts) -> str:
     return data.digest(texts.characters)
 
 
-def names_of_texts(texts: data.Texts) -> tuple[str, ...]:
+def text_names(texts: data.Texts) -> tuple[str, ...]:
     """Return the texts that were read, each in a word for --data."""
     return tuple(name for name, _ in texts.taken)
 
@@ -216,14 +216,15 @@ def describe_texts(texts: data.Texts) -> list[str]:
     return [f"files       {listed(texts.taken, texts.left_out)}"]
 
 
-def settings_of(run: Checkpoint, folder: object) -> Settings:
+def saved_settings(checkpoint: Checkpoint, folder: object) -> Settings:
     """Return the settings of a saved run.
 
     Raises
     ------
     ValueError : this version cannot use them.
     """
-    saved = run.training["settings"] | {"data": texts_of(run.training) or Settings.data}
+    training = checkpoint.training
+    saved = training["settings"] | {"data": texts_of(training) or Settings.data}
     for name in WITHOUT_FLAG:
         saved.pop(name, None)
     wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]

@@ -15,7 +15,7 @@ from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfi
                    UnknownCharacterError, save_checkpoint)
 from model.checkpoint import Checkpoint, path_of
 from model.beginning import (Beginning, check_memory, describe_initial, load_initial, prepare,
-                             settings_of, take_weights, training_bytes, with_characters_of)
+                             saved_settings, take_weights, training_bytes, with_characters_of)
 from model.command import Parser
 from model.count import sizes
 from model.folder import Folder
@@ -183,13 +183,13 @@ def test_a_run_says_what_it_starts_from(tmp_path):
     ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
     ({"seed": None}, "--seed takes a whole number"),
     ({"rate\n": 1}, r"there is no --rate\n")])
-def test_settings_of_takes_saved_ones_that_can_be_used_and_refuses_others(saved, says):
+def test_saved_settings_takes_those_that_can_be_used_and_refuses_others(saved, says):
     older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact",
              "replay": None, "log_interval": 10, "n_inner": 9, "tied": False}
-    s = settings_of(SimpleNamespace(training={"settings": older}), "out")
+    s = saved_settings(SimpleNamespace(training={"settings": older}), "out")
     assert s == Settings(recipe="gpt2", n_layer=2, data=("a", "b"), threads=s.threads)
     assert s.problems() == []
-    said = refusal(ValueError, settings_of, SimpleNamespace(training={"settings": saved}), "out")
+    said = refusal(ValueError, saved_settings, SimpleNamespace(training={"settings": saved}), "out")
     assert said.startswith("the run in out has settings that this ")
     assert "; train" in said
     assert says in said

@@ -22,7 +22,7 @@ from minigrad import compiled
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, generate,
                    load_checkpoint, run as runs, save_checkpoint)
 from model import beginning
-from model.beginning import settings_of
+from model.beginning import saved_settings
 from model.folder import Folder, read_log
 from model.processes import Ranks
 from model.replay import __main__ as replay
@@ -516,7 +516,7 @@ def uneven(path, easy):
 def loss_on_windows(out_dir, path, text, eval_iters):
     """The loss of a saved model on the windows of such evaluations."""
     found = load_checkpoint(out_dir / "last.npz")
-    s = settings_of(found, out_dir)
+    s = saved_settings(found, out_dir)
     s = dataclasses.replace(s, eval_iters=eval_iters)
     part = data.Text(text.read_text(encoding="utf-8"), "", found.tokenizer)
     x, y = part.windows(s.block_size, eval_iters * s.batch_size)
