@@ -390,7 +390,11 @@ class Run:
     def evaluate(self) -> Evaluation:
         """Return the loss over these windows."""
         loss = evaluate(self.model, *self.windows, self.settings.batch_size, self.ranks)
-        return Evaluation(self.state.iteration, self.state.before_step(), [self.windows], loss)
+        return Evaluation(
+            number=self.state.iteration,
+            before=self.state.before_step(),
+            batches=[self.windows],
+            loss=loss)
 
     def ends_with(self, step: Step | Evaluation) -> bool:
         """Whether the run ends with a step or an evaluation that is not finite: with any

@@ -58,9 +58,10 @@ def restored(training: dict[str, Any]) -> Step | Evaluation:
     """Return the step that `record` returned."""
     nan = training["nan"]
     batches = [(np.array(x, np.int64), np.array(y, np.int64)) for x, y in nan["batches"]]
+    values = dict(number=nan["step"], before=training["state"], batches=batches, loss=nan["loss"])
     if nan["part"] == "validation":
-        return Evaluation(nan["step"], training["state"], batches, nan["loss"])
-    return Step(nan["step"], training["state"], batches, nan["loss"], nan["norm"])
+        return Evaluation(**values)
+    return Step(norm=nan["norm"], **values)
 
 
 def norm_of(step: Step | Evaluation) -> float:
