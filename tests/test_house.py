@@ -38,7 +38,7 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.beginning", "m
         "minigrad.words"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 # Tokens of code at most: a room for growth, no aim.  Comments and docstrings are free.
-MOST_TOKENS = {"reading path": 22_480, "product": 181_700}
+MOST_TOKENS = {"reading path": 24_030, "product": 181_700}
 MOST_FILES = 20         # of a folder
 MOST_LINES = 60         # of a function
 
