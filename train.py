@@ -9,7 +9,9 @@
     mpiexec -n 4 python train.py                four processes, or machines: docs/ranks.md
     python train.py --explain                   one step, explained from the text to the weights
 """
-from model.command import Interrupts, Parser, answering     # before slow imports
+from model.answers import answering     # before slow imports
+from model.command import Parser
+from model.interrupts import Interrupts
 
 import math
 import sys

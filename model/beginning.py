@@ -24,7 +24,9 @@ from minigrad.packed import PackedTensor
 from minigrad.words import first_of, in_a_line, number_of, shown
 from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, load_checkpoint,
                               path_of, texts_of)
-from model.command import Given, Parser, as_flags, problems, reading
+from model.answers import reading
+from model.command import Parser
+from model.options import Given, as_flags, problems
 from model.folder import Folder, problems_of_folder
 from model.processes import Ranks
 from model.settings import (NAMES, WITHOUT_FLAG, Settings, resolve_fine_tuned,

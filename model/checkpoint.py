@@ -33,7 +33,7 @@ from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
 from minigrad.packed import hold, is_finite, kind_of, shape_of
 from minigrad.words import shown
-from model.command import command_line
+from model.answers import command_line
 from model.transformer import Transformer, TransformerConfig
 
 Arrays = Mapping[str, np.ndarray]

@@ -5,7 +5,8 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.ops import NORM_EPS, ROTARY_BASE
-from model.command import flag, problems, problems_of_heads
+from minigrad.words import any_of
+from model.options import flag, problems
 
 POSITIONS = ("learned", "sinusoidal", "rotary")
 ACTIVATIONS = (*formulas.ACTIVATIONS, "swiglu")     # kernels number them in this order
@@ -69,9 +70,10 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
     last one first: vocab_size, block_size, ..., tied."""
 
     def __post_init__(self) -> None:
-        if found := problems(self) or problems_of_heads(self.n_embd, self.n_head, self.n_kv_head,
-                                                        self.position):
-            raise ValueError(found[0])
+        mistakes = problems(self) or problems_of_heads(self.n_embd, self.n_head, self.n_kv_head,
+                                                       self.position)
+        if mistakes:
+            raise ValueError(mistakes[0])
         for field in fields(self):      # NumPy's numbers round otherwise, and make float64 of more
             if isinstance(value := getattr(self, field.name), np.generic):
                 object.__setattr__(self, field.name, value.item())
@@ -100,3 +102,26 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
                  "attention_bias": self.bias, "mlp_bias": self.bias}
         unset = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return replace(self, **unset)
+
+
+def problems_of_heads(channels: int, heads: int, kv_heads: int | None = None, position: str = "",
+                      mark: str = "") -> list[str]:
+    """Return a line for channels that do not split into heads, and one for heads that cannot share
+    those of keys and values, with the remedy.  `mark` stands before each name: -- for flags."""
+    if min(channels, heads) < 1:        # `problems` answers that
+        return []
+    lines = []
+    step = 2 * heads if position == "rotary" else heads     # from one possible n_embd to the next
+    rest = channels % step
+    if rest:
+        what = "heads"
+        if channels % heads == 0:
+            what += f" of an even number of channels, which {mark}position rotary needs"
+        fits = [str(n) for n in (channels - rest, channels - rest + step) if n]
+        lines.append(f"{mark}n_embd {channels} does not split into {mark}n_head {heads} {what}; "
+                     f"take {mark}n_embd {any_of(fits)}")
+    if kv_heads and kv_heads >= 1 and heads % kv_heads:
+        fits = [str(n) for n in range(1, min(heads, 1000) + 1) if heads % n == 0]
+        lines.append(f"{mark}n_head {heads} heads cannot share {mark}n_kv_head {kv_heads} evenly; "
+                     f"take {mark}n_kv_head {any_of(fits)}")
+    return lines

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from data.files import AnyPath, claimed, is_in_use, rename, replacing
 from minigrad.words import scaled
 from model.checkpoint import BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, is_there, load_last
-from model.command import command_line
+from model.answers import command_line
 from model.settings import Settings
 
 LOG = "log.csv"

@@ -14,7 +14,7 @@ from data.tokenizer import Stream, Tokenizer
 from minigrad import random
 from minigrad.random import generator
 from model.cache import KVCache
-from model.command import flag, problems
+from model.options import flag, problems
 from model.transformer import Transformer
 
 AT_ONCE = 8             # ids that a kernel draws before they are shown, and

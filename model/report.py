@@ -11,10 +11,11 @@ import data
 import minigrad as mg
 from minigrad import compiled
 from minigrad.words import number_of
+from model.answers import announced_if_slow, command_line
 from model.checkpoint import BEST, LAST, load_checkpoint
-from model.command import Interrupts, announced_if_slow, command_line
 from model.config import TransformerConfig
 from model.generation import generate
+from model.interrupts import Interrupts
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ids_of_proof, ladder
 from model.settings import MINUTES, USUAL_PASSES, Settings, described, is_short

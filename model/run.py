@@ -19,10 +19,10 @@ from minigrad import compiled
 from minigrad.core import timed
 from minigrad.optim import Optimizer, cosine, linear_decay, warm_up
 from minigrad.random import generator
+from model.answers import announced_if_slow
 from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, Record,
                               checked_arrays, is_there, load_checkpoint, restore_optimizer,
                               save_checkpoint)
-from model.command import announced_if_slow
 from model.folder import LOG, Folder, Log
 from model.processes import Ranks
 from model.scoring import evaluate

@@ -9,9 +9,11 @@ import dataclasses
 import sys
 
 from minigrad import compiled
+from model.answers import announced_if_slow, answering, text_or_file
 from model.checkpoint import Checkpoint, load_checkpoint, path_of
-from model.command import Parser, Words, announced_if_slow, answering, flag, text_or_file
+from model.command import Parser
 from model.generation import AT_ONCE, Drawing, stream_many
+from model.options import Words, flag
 
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
@@ -51,9 +53,11 @@ def main(argv: list[str] | None = None) -> None:
     idle = sorted(given.keys() - OF_SCORES)
     if not s.score:
         if s.skip_unknown or s.prove:
-            parser.error("--skip_unknown and --prove are for a text that is scored; give --score")
+            parser.refuse(["--skip_unknown and --prove are for a text that is scored; give "
+                           "--score"])
     elif idle:
-        parser.error("--score predicts a text and writes none; leave out --" + ", --".join(idle))
+        parser.refuse(["--score predicts a text and writes none; leave out --"
+                       + ", --".join(idle)])
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
         path, *more = map(path_of, s.out_dir)
         with announced_if_slow(f"reading {path}"):

@@ -9,9 +9,9 @@ import textwrap
 
 from minigrad import compiled
 from minigrad.words import shown
-from model.command import (Given, Words, as_flags, flag, in_flags, names_of, problems,
-                           problems_of_heads)
-from model.config import TRAINING, ImportedOptions, ModelOptions, TransformerConfig
+from model.config import (TRAINING, ImportedOptions, ModelOptions, TransformerConfig,
+                          problems_of_heads)
+from model.options import Given, Words, as_flags, flag, names_of, problems
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 MUON_TOO_HIGH = 1.0     # and Muon's
@@ -108,9 +108,10 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
 
     def problems(self) -> list[str]:
         """Return a line for each setting that cannot work with any text, with the remedy."""
-        of_heads = problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position)
+        of_heads = problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position,
+                                     mark="--")
         return [*(f"--{line}" for line in problems(self)), *problems_of_threads(self.threads),
-                *in_flags(of_heads, self)]
+                *of_heads]
 
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""

@@ -21,8 +21,8 @@ from data import files
 from minigrad import formulas
 from minigrad.packed import BLOCKS, NUMBERS, hold, unpacked
 from model import MultiHeadAttention, Transformer, TransformerConfig
-from model.command import flag
 from model.convert.model_file import FormatError, Stored
+from model.options import flag
 from model.processes import Ranks
 from model.run import Run, optimizer_of
 from model.settings import Settings

@@ -17,8 +17,9 @@ import pytest
 import minigrad as mg
 from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig
-from model.command import Parser, problems
 from model.checkpoint import save_checkpoint
+from model.command import Parser
+from model.options import problems
 from tests.kit import ROOT, python, refusal, written
 from tests.test_house import CHAPTERS, ROOMS
 

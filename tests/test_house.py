@@ -30,7 +30,8 @@ ROOMS = {"minigrad.watch": "",
 ROWS = ["train model.sample", "model.report", "model.run", "model.beginning", "model.folder",
         "model.settings", "model", "model.generation model.scoring", "model.checkpoint model.cache",
         "model.transformer",
-        "model.config model.attention", "model.layers", "model.processes", "model.command", "data",
+        "model.config model.attention", "model.layers", "model.processes", "model.command",
+        "model.answers model.interrupts model.options", "data",
         "model.start", "minigrad",
         "minigrad.optim minigrad.gradcheck minigrad.module minigrad.packed",
         "minigrad.ops minigrad.habits", "minigrad.core minigrad.random minigrad.compiled",
@@ -116,6 +117,28 @@ def test_in_the_book_imports_only_go_down():
     for name, path in BOOK.items():
         for target in imports_when_loaded(path) & FILES.keys():
             assert floor(target) <= floor(name), f"{name} must not import {target}"
+
+
+def loaded_with(name):
+    """The files that a file imports when it is loaded, and those that they import."""
+    found = set()
+    more = {name}
+    while more:
+        found |= more
+        more = {target for file in more for target in imports_when_loaded(FILES[file])}
+        more = (more & FILES.keys()) - found
+    return found
+
+
+def test_the_configuration_of_a_network_loads_nothing_of_a_command_line():
+    files = loaded_with("model.config")
+    assert {"model.config", "model.options", "minigrad.core"} <= files
+    for name in files:
+        parts = {target.split(".")[0] for target in imports_when_loaded(FILES[name])}
+        unwanted = {"argparse", "signal", "subprocess", "shlex", "threading"}
+        if name == "minigrad.core":             # it has a lock
+            unwanted.remove("threading")
+        assert not parts & unwanted, f"{name} imports {parts & unwanted}"
 
 
 def circle_of(files):

@@ -31,13 +31,15 @@ from types import ModuleType
 from data.files import remove_left, rename
 from minigrad.machine import check_fits
 from minigrad.words import number_of, scaled, shown
+from model.answers import announced_if_slow, answering, command_line, quoted, started_as, tell
 from model.checkpoint import BEST, CheckpointError
-from model.command import (Interrupts, Parser, announced_if_slow, answering, command_line, flag,
-                           quoted, started_as, tell)
+from model.command import Parser
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors, to_gguf
 from model.convert.model_file import (FormatError, ModelFile, check_finite, same_bits,
                                       shapes_of)
 from model.count.sizes import parameters
+from model.interrupts import Interrupts
+from model.options import flag
 from model.report import of_model
 
 # The format of a file, by how its name ends or else by its first bytes; of a folder, by its files.

@@ -26,10 +26,10 @@ import numpy as np
 
 from minigrad.packed import unpacked
 from minigrad.words import any_of, shown
-from model.command import as_flags, unknown_options
+from model.config import TRAINING, TransformerConfig
 from model.convert.model_file import (FormatError, Lazy, Stored, check_shapes, explain,
                                       shapes_of)
-from model.config import TRAINING, TransformerConfig
+from model.options import as_flags, unknown_options
 
 ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu2": "relu2"}       # ours: theirs
 

@@ -20,13 +20,13 @@ from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.packed import BLOCKS, NUMBERS
 from minigrad.words import shown
-from model.command import command_line
+from model.answers import command_line
+from model.config import TransformerConfig
 from model.convert import families
+from model.convert.gguf_tokens import CHARACTERS, HF_JSON, TOKENS, ends_of, tokenizer_json
 from model.convert.model_file import (FormatError, ModelFile, Stored, explain, read_numbers,
                                       require, text_of)
-from model.convert.gguf_tokens import CHARACTERS, HF_JSON, TOKENS, ends_of, tokenizer_json
 from model.convert.tokens import TokenTokenizer, with_metadata
-from model.config import TransformerConfig
 
 KEYS = {        # our options -> keys, without the architecture
     "n_layer": "block_count", "n_embd": "embedding_length", "block_size": "context_length",

@@ -14,7 +14,7 @@ from data.files import AnyPath
 from data.tokenizer import MissingLibrary, Tokenizer
 from minigrad.packed import unpacked
 from minigrad.words import first_of, shown
-from model.command import install_command
+from model.answers import install_command
 from model.transformer import Transformer, TransformerConfig
 
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter

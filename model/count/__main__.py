@@ -12,12 +12,14 @@ import dataclasses
 
 from minigrad.watch.text import aligned
 from minigrad.words import number_of, scaled
+from model.answers import answering
 from model.checkpoint import load_checkpoint, path_of
-from model.command import Parser, answering, flag
+from model.command import Parser
+from model.config import TransformerConfig
 from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
                                state)
+from model.options import flag
 from model.settings import MODEL, MODERN, RECIPES, WITHOUT_FLAG, Settings, recipe
-from model.config import TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
 ATTENTION = ("query", "key", "value", "output")
@@ -48,8 +50,8 @@ def main(argv: list[str] | None = None) -> None:
             settings = training.get("settings", {})
             counted = model.config, settings.get("optimizer", Settings.optimizer)
         else:
-            parser.error("--out_dir counts a model as it was trained; leave out --"
-                         + ", --".join(given))
+            parser.refuse(["--out_dir counts a model as it was trained; leave out --"
+                           + ", --".join(given)])
         print(report(*counted))
 
 

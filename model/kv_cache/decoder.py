@@ -16,9 +16,9 @@ from minigrad.ops import NORM_EPS, rotary_angles
 from minigrad.packed import PackedTensor
 from minigrad.words import any_of
 from model.cache import check_layers
-from model.command import unknown_options
 from model.config import ACTIVATIONS
 from model.kv_cache import OPTIONS
+from model.options import unknown_options
 from model.transformer import Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once

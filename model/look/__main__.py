@@ -15,13 +15,15 @@ import sys
 
 from data.files import replacing
 from minigrad import compiled
+from model.answers import announced_if_slow, answering, tell, text_or_file
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.command import (Interrupts, Parser, announced_if_slow, answering, flag, tell,
-                           text_or_file)
+from model.command import Parser
 from model.explain.graphs import GRAPHS, recorded
 from model.generation import generate
+from model.interrupts import Interrupts
 from model.look import crossed
 from model.look.page import gather, html
+from model.options import flag
 from model.reverse.encoder_decoder import EncoderDecoder
 from model.score.text import training_text
 from model.transformer import Transformer
@@ -51,9 +53,9 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.given(argv)
     s = Settings(**given)
     if s.graph is None and "of" in given:
-        parser.error("--of says which graph is shown; give --graph too")
+        parser.refuse(["--of says which graph is shown; give --graph too"])
     if s.graph is not None and (others := given.keys() & {"text", "output", "live"}):
-        parser.error(f"--graph shows no page; leave out --{min(others)}")
+        parser.refuse([f"--graph shows no page; leave out --{min(others)}"])
     compiled.announce("compiling", sys.stderr)
     with answering("model.look"):
         with announced_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):

@@ -13,10 +13,10 @@ from data import Text
 from minigrad.words import any_of
 from model.attention import MultiHeadAttention
 from model.checkpoint import Checkpoint
-from model.command import unknown_options
 from model.kv_cache import OPTIONS
 from model.layers import MLP
 from model.look import weights
+from model.options import unknown_options
 from model.score.text import text_losses
 from model.transformer import Block, Transformer
 

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 
 from minigrad.words import in_a_line
-from model.command import install_command
+from model.answers import install_command
 from model.ranks.mpi import EndedElsewhere, MPIRanks
 from model.start import end_all_ranks
 

@@ -3,7 +3,9 @@
 A run that meets a loss or gradient that is not finite keeps that step in nan.npz.  It is taken
 again, and the first op is shown that made a nan or inf.  Nothing is trained.
 """
-from model.command import Parser, answering, flag       # before slow imports
+from model.answers import answering       # before slow imports
+from model.command import Parser
+from model.options import flag
 
 import dataclasses
 import os

@@ -25,11 +25,14 @@ from minigrad import compiled
 from minigrad.machine import check_fits
 from minigrad.optim import cosine, warm_up
 from minigrad.words import number_of
+from model.answers import answering, command_line, tell
 from model.checkpoint import BEST, save_checkpoint
-from model.command import (Interrupts, Parser, answering, as_flags, command_line, flag, in_flags,
-                           problems, problems_of_heads, tell)
+from model.command import Parser
+from model.config import problems_of_heads
 from model.folder import Folder
+from model.interrupts import Interrupts
 from model.layers import Rng
+from model.options import as_flags, flag, problems
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
 from model.settings import problems_of_threads
 
@@ -68,7 +71,7 @@ class Settings:
     def problems(self) -> list[str]:
         """Return the settings that cannot work, one line each."""
         found = [*(f"--{line}" for line in problems(self)),
-                 *in_flags(problems_of_heads(self.n_embd, self.n_head), self),
+                 *problems_of_heads(self.n_embd, self.n_head, mark="--"),
                  *problems_of_threads(self.threads)]
         try:
             LETTERS.encode(self.text or "")

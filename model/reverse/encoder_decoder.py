@@ -15,9 +15,10 @@ from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.random import generator
 from model.attention import AttentionOptions, MultiHeadAttention
-from model.variants.heads import CrossAttention, SelfAttention, StackedHeads
-from model.command import flag, problems, problems_of_heads
+from model.config import problems_of_heads
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
+from model.options import flag, problems
+from model.variants.heads import CrossAttention, SelfAttention, StackedHeads
 
 PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
 

@@ -4,7 +4,8 @@ Short runs of both recipes, in float32, on one thread and on all: every loss and
 the published bits.  What dropout keeps, batches and samples must be those published, and a run in
 float64 must be equal when it is rounded.  The exit status is 0 if all is so, and 1 if not.
 """
-from model.command import Parser, answering     # before slow imports
+from model.answers import answering     # before slow imports
+from model.command import Parser
 
 import dataclasses
 import json

@@ -14,8 +14,8 @@ from tqdm import tqdm
 import data
 from data.tokenizer import CharTokenizer, Tokenizer, UnknownCharacterError
 from minigrad.words import first_of, in_a_line
+from model.answers import reading
 from model.checkpoint import Checkpoint, texts_of
-from model.command import reading
 from model.generation import USELESS
 from model.score.windows import log_probabilities, windows_of
 from model.scoring import ladder, yardstick

@@ -15,7 +15,10 @@ import sys
 from data.files import replacing
 from minigrad import compiled
 from minigrad.words import any_of, number_of
-from model.command import Interrupts, Parser, answering, command_line, flag, tell
+from model.answers import answering, command_line, tell
+from model.command import Parser
+from model.interrupts import Interrupts
+from model.options import flag
 from model.walk import practice, process
 from model.walk.judge import Fault, Verdict, source_of
 from model.walk.page import page
@@ -42,14 +45,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.walk", __doc__, Settings)
     numbers = [*itertools.takewhile(is_number, words)]
     if len(numbers) > 1:
-        parser.error(f"give the number of one station, not {any_of(numbers)}; all are shown "
-                     "without a number")
+        parser.refuse([f"give the number of one station, not {any_of(numbers)}; all are shown "
+                       "without a number"])
     if numbers:
         words = ["--station", *words]
     given = parser.given(words)
     if len(given) > 1:
-        parser.error(f"{' and '.join(f'--{name}' for name in given)} do different things; give one "
-                     "of them")
+        names = " and ".join(f"--{name}" for name in given)
+        parser.refuse([f"{names} do different things; give one of them"])
     name, value = next(iter(given.items()), ("station", None))
     with answering("model.walk"):
         run = {"station": walk, "page": write_page, "exercise": write_exercises, "check": check}

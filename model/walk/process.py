@@ -19,7 +19,8 @@ import time
 from collections.abc import Iterator
 
 from minigrad.words import in_a_line
-from model.command import Interrupts, announced_if_slow
+from model.answers import announced_if_slow
+from model.interrupts import Interrupts
 from model.start import ROOT
 from model.walk.judge import Verdict, judge
 

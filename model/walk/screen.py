@@ -6,7 +6,7 @@ import numpy as np
 
 from minigrad.watch.text import aligned
 from minigrad.words import number_of
-from model.command import command_line
+from model.answers import command_line
 from model.walk.station import Question, Station, Table, code, paragraphs
 
 WIDTH = 78

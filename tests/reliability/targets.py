@@ -225,7 +225,7 @@ def prepare():
 def words():
     """Return every flag."""
     return [option.encode() for module, _ in COMMANDS.values()
-            for option in module.Parser("x", "", module.Settings)._option_string_actions]
+            for option in module.Parser("x", "", module.Settings).flags]
 
 
 def command_lines():

@@ -13,12 +13,12 @@ from data.tokenizer import MissingLibrary
 from minigrad import machine
 from model import (CharTokenizer, EncoderDecoder, EncoderDecoderConfig, Transformer,
                    TransformerConfig, save_checkpoint)
-from model.command import Interrupts
 from model.convert import __main__ as convert
 from model.convert import checkpoint, hugging_face, safetensors
 from model.convert.__main__ import main
 from model.convert.model_file import FormatError
 from model.convert.tokens import TokenTokenizer
+from model.interrupts import Interrupts
 from tests.kit import at_home, memory, nobody_reads, refused, stored
 from tests.token_files import byte_level
 
