@@ -1,23 +1,59 @@
 """TransformerConfig: the sizes and options of a model, each with its help and its check."""
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 
 import numpy as np
 
-from minigrad import formulas
 from minigrad.ops import NORM_EPS, ROTARY_BASE
 from minigrad.words import any_of
 from model.options import flag, problems
 
-POSITIONS = ("learned", "sinusoidal", "rotary")
-ACTIVATIONS = (*formulas.ACTIVATIONS, "swiglu")     # kernels number them in this order
-NORMS = ("layer", "rms", "rms_gain")
+# Who computes a model otherwise than by its own layers: the KV cache's compiled kernel
+# (model/kv_cache/), the page (model/look/static/engine.js), and programs that read the files of
+# model/convert/.
+KERNEL, PAGE, FILES = "kernel", "page", "files"
+ALL = KERNEL, PAGE, FILES
+# Choices of options, and who knows each.  A new one begins with (): all others refuse it.
+POSITIONS = {"learned": ALL, "sinusoidal": ALL, "rotary": ALL}
+NORMS = {"layer": ALL, "rms": ALL, "rms_gain": ALL}
+ACTIVATIONS = {"gelu": ALL, "relu2": ALL, "gelu_tanh": ALL, "swiglu": ALL}  # numbered by kernels
 TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
+
+
+def option(default: object, help: str, known_to: Sequence[str] = (), *,
+           choices: Mapping[str, Sequence[str]] | None = None, **check: object
+           ) -> dataclasses.Field:
+    """Return a dataclass field for an option of the network: a `flag`, and who of ALL computes its
+    values, finds them in the weights, or refuses by itself what it cannot compute.  An option with
+    choices says so of each.  Everybody knows the default: it is the model without the option."""
+    plain = flag(default, help, choices=tuple(choices or ()), **check)
+    return dataclasses.field(default=default,
+                             metadata={**plain.metadata, "known_to": choices or known_to})
+
+
+def unknown_options(config: object, implementer: str) -> list[str]:
+    """Return the options of a configuration, or their choices, that one of ALL does not know, so
+    that it computes no other model."""
+    unknown = []
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if "known_to" not in option.metadata:       # of a subclass
+            unknown.append(f"the option {option.name}")
+            continue
+        known_to = option.metadata["known_to"]
+        if isinstance(known_to, Mapping):
+            known_to = known_to[value]
+        if value != option.default and implementer not in known_to:
+            choice = f"{option.name} {value}"
+            unknown.append(choice if option.metadata["choices"] else f"the option {option.name}")
+    return unknown
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """The vocabulary."""
-    vocab_size: int = flag(MISSING, "different characters, V", at_least=1)
+    vocab_size: int = option(MISSING, "different characters, V", ALL, at_least=1)
 
 
 @dataclass(frozen=True)
@@ -27,41 +63,45 @@ class ModelOptions:
 
     docs/engine.md, "To add a setting", names the places that a new option needs.
     """
-    block_size: int = flag(64, "characters of a sequence, T", at_least=1)
-    n_layer: int = flag(4, "blocks of attention and MLP", at_least=1)
-    n_head: int = flag(4, "attention heads, H", at_least=1)
-    n_embd: int = flag(128, "channels, C", at_least=1)
-    dropout: float = flag(0.0, "share of activations dropped in training", at_least=0, below=1)
-    bias: bool = flag(False, "biases in linear layers and norms")
-    n_kv_head: int = flag(None, "heads of keys and values, each for several of the queries'; 1 is "
-                                "multi-query attention", unset="n_head", at_least=1)
-    position: str = flag("learned", f"what tells positions apart: {', '.join(POSITIONS)}",
-                         choices=POSITIONS)
-    norm: str = flag("layer", f"before each part of a block and at the end: {', '.join(NORMS)}; "
-                              "rms learns nothing, rms_gain a factor for each channel",
-                     choices=NORMS)
-    qk_norm: bool = flag(False, "queries and keys of one size, head by head")
-    activation: str = flag("gelu", f"of the MLPs: {', '.join(ACTIVATIONS)}", choices=ACTIVATIONS)
+    block_size: int = option(64, "characters of a sequence, T", ALL, at_least=1)
+    n_layer: int = option(4, "blocks of attention and MLP", ALL, at_least=1)
+    n_head: int = option(4, "attention heads, H", ALL, at_least=1)
+    n_embd: int = option(128, "channels, C", ALL, at_least=1)
+    dropout: float = option(0.0, "share of activations dropped in training", ALL, at_least=0,
+                            below=1)
+    bias: bool = option(False, "biases in linear layers and norms", ALL)
+    n_kv_head: int = option(None, "heads of keys and values, each for several of the queries'; 1 "
+                                  "is multi-query attention", ALL, unset="n_head", at_least=1)
+    position: str = option("learned", f"what tells positions apart: {', '.join(POSITIONS)}",
+                           choices=POSITIONS)
+    norm: str = option("layer", f"before each part of a block and at the end: {', '.join(NORMS)}; "
+                                "rms learns nothing, rms_gain a factor for each channel",
+                       choices=NORMS)
+    qk_norm: bool = option(False, "queries and keys of one size, head by head", ALL)
+    activation: str = option("gelu", f"of the MLPs: {', '.join(ACTIVATIONS)}", choices=ACTIVATIONS)
     # Weights that write to the residual stream begin at 0 (Zhang, Dauphin & Ma 2019, "Fixup",
     # section 3).
-    zero_init: bool = flag(False, "each block begins by passing on what it reads")
-    ngrams: int = flag(1, "n-grams of up to so many characters have embeddings too; 1 for none",
-                       at_least=1, at_most=1000)
-    ngram_rows: int = flag(8192, "rows of the table that they share", at_least=1)
-    ngram_dropout: float = flag(0.0, "share of n-grams left out in training", at_least=0, below=1)
+    zero_init: bool = option(False, "each block begins by passing on what it reads", ALL)
+    ngrams: int = option(1, "n-grams of up to so many characters have embeddings too; 1 for none",
+                         ALL, at_least=1, at_most=1000)
+    ngram_rows: int = option(8192, "rows of the table that they share", ALL, at_least=1)
+    ngram_dropout: float = option(0.0, "share of n-grams left out in training", ALL, at_least=0,
+                                  below=1)
 
 
 @dataclass(frozen=True)
 class ImportedOptions:
     """What imported models have: options that a run takes from its initial model, without flags."""
-    norm_eps: float = flag(NORM_EPS, "added before the root is taken, in the norms of the blocks "
-                                     "and the last", above=0)
-    n_inner: int = flag(None, "hidden channels of an MLP, F", unset="4 n_embd", at_least=1)
-    attention_bias: bool = flag(None, "biases in the linear layers of attention", unset="bias")
-    mlp_bias: bool = flag(None, "biases in the linear layers of MLPs", unset="bias")
-    rotary_base: float = flag(ROTARY_BASE, "of position rotary: the larger, the more slowly the "
-                                           "slowest channels turn", above=0)
-    tied: bool = flag(True, "the token table is also the output's weights")
+    norm_eps: float = option(NORM_EPS, "added before the root is taken, in the norms of the blocks "
+                                       "and the last", ALL, above=0)
+    n_inner: int = option(None, "hidden channels of an MLP, F", ALL, unset="4 n_embd",
+                          at_least=1)
+    attention_bias: bool = option(None, "biases in the linear layers of attention", ALL,
+                                  unset="bias")
+    mlp_bias: bool = option(None, "biases in the linear layers of MLPs", ALL, unset="bias")
+    rotary_base: float = option(ROTARY_BASE, "of position rotary: the larger, the more slowly the "
+                                             "slowest channels turn", ALL, above=0)
+    tied: bool = option(True, "the token table is also the output's weights", ALL)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import math
 import numbers
 import operator
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from minigrad.words import any_of, shown
 
@@ -65,20 +65,6 @@ def problem(field: dataclasses.Field, value: object) -> str | None:
         return f"is {' and '.join(limits)}, not {shown(str(value))}"
     if field.metadata["finite"] and value == math.inf:
         return f"is a finite number, not {shown(str(value))}"
-
-
-def unknown_options(config: object, known: Mapping[str, Sequence[str] | None]) -> list[str]:
-    """Return the options of a configuration, or their choices, that are not among those known: for
-    each option its choices, or None if it has none.  Whatever computes the model anew asks this, so
-    that it does not compute another one."""
-    found = []
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name not in known:
-            found.append(f"the option {field.name}")
-        elif known[field.name] and value not in known[field.name]:
-            found.append(f"{field.name} {value}")
-    return found
 
 
 def _has_type(type, value):

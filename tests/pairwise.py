@@ -9,7 +9,7 @@ def pairwise(first, second, *more):
     They find each fault that one value causes, or two values together.  A combination begins with
     the first missing pair, and takes the values that add most pairs.  The result never changes.
     """
-    options = first, second, *more
+    options = [[*values] for values in (first, second, *more)]
     sizes = [range(len(values)) for values in options]
     missing = dict.fromkeys(
         ((i, a), (j, b)) for i, j in itertools.combinations(range(len(options)), 2)

@@ -26,10 +26,10 @@ import numpy as np
 
 from minigrad.packed import unpacked
 from minigrad.words import any_of, shown
-from model.config import TRAINING, TransformerConfig
+from model.config import FILES, TransformerConfig, unknown_options
 from model.convert.model_file import (FormatError, Lazy, Stored, check_shapes, explain,
                                       shapes_of)
-from model.options import as_flags, unknown_options
+from model.options import as_flags
 
 ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu2": "relu2"}       # ours: theirs
 
@@ -92,18 +92,12 @@ ARCEE = LLAMA._replace(
     name="arcee", architecture="ArceeForCausalLM", activations=ACTIVATIONS,
     defaults=LLAMA.defaults | {"rms_norm_eps": 1e-5, "hidden_act": "relu2"})
 FAMILIES = {family.name: family for family in (GPT2, LLAMA, ARCEE)}
-# The options of TransformerConfig that a file expresses, that `family_of` refuses where no class
-# has them, or that matter in training alone; and the choices of each.
-OPTIONS = dict.fromkeys([*GPT2.keys, *LLAMA.keys, "bias", "ngrams", "qk_norm", "ngram_rows",
-                         "zero_init", *TRAINING])
-OPTIONS |= {"position": ("learned", "sinusoidal", "rotary"),
-            "norm": ("layer", "rms", "rms_gain"), "activation": (*ACTIVATIONS, "swiglu")}
 
 
 def family_of(config: TransformerConfig, known: Mapping[str, Family] = FAMILIES) -> Family:
     """Return the class of a format that computes what the model computes.  If there is none, refuse
     the model, and name each part that the class lacks with the flags to train without it."""
-    if unknown := unknown_options(config, OPTIONS):
+    if unknown := unknown_options(config, FILES):
         raise FormatError(f"no other program is known to have {any_of(unknown)}; convert the model "
                           "to a .safetensors file, which has all its parts")
     family = known["gpt2"]

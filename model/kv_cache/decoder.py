@@ -16,9 +16,7 @@ from minigrad.ops import NORM_EPS, rotary_angles
 from minigrad.packed import PackedTensor
 from minigrad.words import any_of
 from model.cache import check_layers
-from model.config import ACTIVATIONS
-from model.kv_cache import OPTIONS
-from model.options import unknown_options
+from model.config import ACTIVATIONS, KERNEL, unknown_options
 from model.transformer import Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
@@ -48,13 +46,13 @@ class Decoder:
 
     Raises
     ------
-    ValueError : the model has an option that is not in OPTIONS, so that another model would draw;
-        or a parameter has data of another shape or type than it was made with.
+    ValueError : the model has an option that is not known to KERNEL, so that another model
+        would draw; or a parameter has data of another shape or type than it was made with.
     """
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
         check_layers(model)
-        if unknown := unknown_options(model.config, OPTIONS):
+        if unknown := unknown_options(model.config, KERNEL):
             raise ValueError(f"the KV cache does not know {any_of(unknown)}; sample with "
                              "cache=False (--no-cache)")
         for name, p in model.named_parameters():
@@ -71,7 +69,7 @@ class Decoder:
             eps=self.config.norm_eps,
             qk_eps=NORM_EPS if self.config.qk_norm else 0.0,
             centred=self.config.norm == "layer",
-            activation=ACTIVATIONS.index(self.config.activation))
+            activation=[*ACTIVATIONS].index(self.config.activation))
         self._learned = np.zeros((0, self.config.n_embd), self._dtype)
         if self.config.position == "learned":
             self._learned = model.position_embedding.weight.data.copy()

@@ -13,10 +13,9 @@ from data import Text
 from minigrad.words import any_of
 from model.attention import MultiHeadAttention
 from model.checkpoint import Checkpoint
-from model.kv_cache import OPTIONS
+from model.config import PAGE, unknown_options
 from model.layers import MLP
 from model.look import weights
-from model.options import unknown_options
 from model.score.text import text_losses
 from model.transformer import Block, Transformer
 
@@ -37,7 +36,7 @@ def reason_against(checkpoint: Checkpoint) -> str | None:
     model, tokenizer, *_ = checkpoint
     if tokenizer.unit != "character":
         return "its model has tokens, and what is typed are characters"
-    if unknown := unknown_options(model.config, OPTIONS):
+    if unknown := unknown_options(model.config, PAGE):
         return f"it does not know how to compute {any_of(unknown)}"
     if (size := weights.size_in_page(model)) > LARGEST:
         return (f"with its model it would have {size / 1e6:,.1f} MB, and a browser should open at "

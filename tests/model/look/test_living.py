@@ -14,6 +14,7 @@ from model.look import living, weights
 from model.look.__main__ import main
 from model.look.shell import static
 from tests.browser import facts_of
+from tests.kit import WiderConfig
 
 
 def model_of(text="abc", **options):
@@ -52,6 +53,7 @@ def test_what_is_packed_is_the_rounded_model(monkeypatch, small):
 @pytest.mark.parametrize("unit, model, reason", [
     ("token", TransformerConfig(3, 8, 1, 1, 4), "its model has tokens"),
     ("character", TransformerConfig(3, 8, 3, 1, 128), "would have 0.8 MB, .* at most 1 MB"),
+    ("character", WiderConfig(3, 8, 1, 1, 4), "not know how to compute the option window"),
     ("character", TransformerConfig(3, 8, 1, 1, 4), None)])
 def test_reason_against_a_living_page_names_what_is_in_the_way(monkeypatch, unit, model, reason):
     monkeypatch.setattr(living, "LARGEST", 600_000)
