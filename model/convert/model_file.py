@@ -15,7 +15,8 @@ from data.tokenizer import MissingLibrary, Tokenizer
 from minigrad.packed import unpacked
 from minigrad.words import first_of, shown
 from model.answers import install_command
-from model.transformer import Transformer, TransformerConfig
+from model.config import TransformerConfig
+from model.count.sizes import parameter_shapes
 
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter
 AGAIN = "the file may be cut or damaged: fetch it again, or save it anew"
@@ -120,7 +121,7 @@ def shapes_of(config: TransformerConfig, tensors: float = math.inf) -> dict[str,
     Refuse a configuration that so many tensors of a file cannot bear out."""
     with explain("its configuration is not that of its weights"):
         config.check_claim(tensors)
-        return {name: p.shape for name, p in Transformer(config, dtype=None).named_parameters()}
+        return parameter_shapes(config)
 
 
 def check_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Stored]) -> None:

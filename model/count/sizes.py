@@ -1,57 +1,78 @@
-"""Count a transformer's parameters and floating-point operations (FLOPs) by formulas, so that the
-largest model needs no memory.
+"""Count a transformer's parameters, by the shapes of its arrays, and its floating-point operations
+(FLOPs), so that the largest model needs no memory.
 
 Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, B batch, T time.
 """
 import dataclasses
+import math
 from collections import Counter
 
 from minigrad import AdamW, Muon
 from model.config import TransformerConfig
+from model.transformer import Transformer
+
+BLOCK = "blocks.0."     # what the names of the first block's parameters begin with
+# Modules, and what their part is called here.  Another one is called by its own name.
+PARTS = {"attention.out": "output", "mlp.up": "up", "mlp.down": "down", "mlp.gate": "gate",
+         "norm1": "norms", "norm2": "norms", "norm": "norms", "token_embedding": "token embedding",
+         "position_embedding": "position embedding", "ngram_embedding": "n-gram embedding",
+         "lm_head": "output embedding"}
+
+
+def parameter_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a model's parameters, in its order, without memory for them.
+
+    Raises
+    ------
+    ValueError : one of them is larger than any array of NumPy.
+    """
+    try:
+        model = Transformer(config, dtype=None)
+    except ValueError as error:
+        raise ValueError(f"no machine has the memory for n_embd {config.n_embd}, vocab_size "
+                         f"{config.vocab_size}, ngram_rows {config.ngram_rows}; take less of one "
+                         "of them") from error
+    return {name: p.shape for name, p in model.named_parameters()}
 
 
 def of_a_layer(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part of a block."""
-    config = config.resolved()
-    C = config.n_embd
-    F = config.n_inner
-    inputs = C + config.attention_bias      # of an output of a linear layer, its bias among them
-    of_keys = config.n_kv_head * config.d_head * inputs
-    parts = {"query": config.n_head * config.d_head * inputs, "key": of_keys, "value": of_keys,
-             "output": C * inputs,
-             "up": F * (C + config.mlp_bias),
-             "down": C * (F + config.mlp_bias),
-             "norms": 2 * of_a_norm(config)}
-    if config.activation == "swiglu":
-        parts["gate"] = parts["up"]
-    return Counter(parts)
+    parts = _by_part(_shapes_of_a_layer(config))
+    of_a_head = parts.pop("attention.qkv") // (config.n_head + 2 * config.kv_heads)
+    parts["query"] = config.n_head * of_a_head
+    parts["key"] = parts["value"] = config.kv_heads * of_a_head
+    return parts
 
 
 def outside_layers(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part outside the blocks.  A tied output is the token
     embedding again, which counts once."""
-    C = config.n_embd
-    parts = {"token embedding": config.vocab_size * C, "norms": of_a_norm(config)}
-    if config.ngrams > 1:
-        parts["n-gram embedding"] = config.ngram_rows * C
-    if config.position == "learned":
-        parts["position embedding"] = config.block_size * C
-    if not config.tied:
-        parts["output embedding"] = config.vocab_size * C
-    return Counter(parts)
+    return _by_part({name: shape for name, shape in _shapes(config).items()
+                     if not name.startswith(BLOCK)})
 
 
-def of_a_norm(config: TransformerConfig) -> int:
-    """Return the number of parameters of a norm: gains and biases, gains, or none."""
-    vectors = {"layer": 1 + config.bias, "rms_gain": 1, "rms": 0}
-    return vectors[config.norm] * config.n_embd
+def _by_part(shapes):
+    parts = Counter()
+    for name, shape in shapes.items():
+        module = name.rpartition(".")[0]
+        parts[PARTS.get(module, module)] += math.prod(shape)
+    return parts
+
+
+def _shapes(config):
+    """Return the shapes of all parameters outside the blocks, and of those of the first one."""
+    return parameter_shapes(dataclasses.replace(config, n_layer=1))
+
+
+def _shapes_of_a_layer(config):
+    return {name.removeprefix(BLOCK): shape for name, shape in _shapes(config).items()
+            if name.startswith(BLOCK)}
 
 
 def matrices_of_a_layer(config: TransformerConfig) -> int:
     """Return the number of weights of a block that multiply; Muon steps these, where it is used."""
-    sizes = of_a_layer(dataclasses.replace(config, bias=False, attention_bias=False,
-                                           mlp_bias=False))
-    return sizes.total() - sizes["norms"]
+    return sum(math.prod(shape) for shape in _shapes_of_a_layer(config).values()
+               if len(shape) == 2)
 
 
 def parameters(config: TransformerConfig) -> int:

@@ -70,6 +70,20 @@ def test_every_part_has_as_many_parameters_as_the_model_that_is_built(settings):
     assert layer["key"] == layer["value"] == layer["query"] * config.kv_heads / config.n_head
 
 
+@pytest.mark.parametrize("sizes", [
+    dict(n_embd=4 * 10 ** 9), dict(ngrams=2, ngram_rows=10 ** 20), dict(vocab_size=10 ** 20)])
+def test_parameters_of_what_no_array_of_numpy_can_hold_are_refused(sizes):
+    with pytest.raises(ValueError, match="^no machine has the memory for n_embd .* take less"):
+        count.parameters(TransformerConfig(**SMALL | sizes))
+
+
+def test_a_hundred_million_layers_are_counted_without_building_them():
+    one, many = (TransformerConfig(**SMALL | dict(n_layer=n)) for n in (1, 10 ** 8))
+    of_a_layer = count.of_a_layer(one)
+    assert count.of_a_layer(many) == of_a_layer
+    assert count.parameters(many) - count.parameters(one) == (10 ** 8 - 1) * of_a_layer.total()
+
+
 def test_gpt3s_attention_has_the_published_58_billion_parameters():
     total, first = built(Transformer(GPT3, dtype=None))
     layer = count.of_a_layer(GPT3)
