@@ -13,7 +13,7 @@ from model import Transformer, TransformerConfig
 from model.cache import KVCache
 from model.kv_cache.decoder import Decoder, _compiles
 from model.generation import Reader, window_start
-from model.config import ACTIVATIONS, FILES, NORMS, PAGE, POSITIONS
+from model.config import ACTIVATIONS, FILES, KERNEL, NORMS, PAGE, POSITIONS
 from tests import kit, plain
 from tests.kit import WiderConfig, packed_copy, refusal
 from tests.pairwise import pairwise
@@ -40,9 +40,10 @@ PARTS = pairwise(
     [dict(n_embd=C, n_head=H, n_kv_head=G)
      for C, H, G in ((4, 1, None), (36, 6, 1), (40, 5, None), (72, 4, 2), (48, 6, 3),
                      (136, 2, None))],
-    [dict(position=position) for position in POSITIONS],
+    [dict(position=position) for position in POSITIONS if KERNEL in POSITIONS[position]],
     [dict(norm="layer"), dict(bias=True, norm_eps=0.1), dict(norm="rms"), dict(norm="rms_gain")],
-    [dict(activation=activation) for activation in ACTIVATIONS],
+    [dict(activation=activation) for activation in ACTIVATIONS
+     if KERNEL in ACTIVATIONS[activation]],
     [dict(qk_norm=True), dict(attention_bias=True, rotary_base=100.0),
      dict(mlp_bias=True, tied=False)],
     [dict(zero_init=True), dict(ngrams=6, ngram_rows=7), dict(n_inner=1), dict(n_inner=800)])
