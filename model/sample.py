@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         with announced_if_slow(f"reading {path}"):
             checkpoint = load_checkpoint(path)
             if more:
-                from model.ensemble.mean import averaged
+                from model.score.mean import averaged
                 checkpoint = averaged(checkpoint, more)
         compiled.announce("compiling", sys.stderr)
         if s.score:

@@ -23,7 +23,7 @@ ROOMS = {"minigrad.watch": "",
          "model.count": "minigrad.watch", "model.convert": "model.count",
          "model.look": "model.explain model.reverse model.score",
          "model.interactive": "", "model.explain": "minigrad.watch",
-         "model.ranks": "", "model.score": "", "model.ensemble": "model.score", "data.sources": "",
+         "model.ranks": "", "model.score": "", "data.sources": "",
          "model.reverse": "model.count model.variants", "model.replay": "minigrad.watch",
          "model.same": "minigrad.watch"}
 # In the book, a file imports only from its own row and the rows below it.

@@ -82,7 +82,7 @@ def test_main_averages_the_models_of_all_folders(trained, monkeypatch, more):
     def note(checkpoint, paths):
         averaged.extend(paths)
         return checkpoint
-    monkeypatch.setattr("model.ensemble.mean.averaged", note)
+    monkeypatch.setattr("model.score.mean.averaged", note)
     folders = [word for _ in range(1 + more) for word in ("--out_dir", str(trained))]
     sample.main([*folders, "--max_new_tokens", "3"])
     assert averaged == more * [trained / "ckpt.npz"]

@@ -6,7 +6,7 @@ import pytest
 
 import minigrad as mg
 from model import Transformer, TransformerConfig, load_checkpoint, sample, save_checkpoint
-from model.ensemble.mean import Ensemble, averaged, mean_of
+from model.score.mean import Ensemble, averaged, mean_of
 from model.score.text import text_losses
 from tests.kit import refusal, written
 

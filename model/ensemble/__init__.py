@@ -1,1 +1,0 @@
-"""Several models as one, which predicts the mean of their probabilities."""
