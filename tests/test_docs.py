@@ -27,8 +27,9 @@ PAGES = {path.name: path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.m
                                       *sorted(ROOT.glob("docs/*.md")))}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 ALL = "\n".join(TEXTS.values())
-COMMANDS = ("train.py model.sample model.look model.count model.convert model.reverse model.same "
-            "model.walk tests.benchmarks tests.reliability tests.browser").split()
+COMMANDS = ("train.py model.sample model.look model.explain model.count model.convert "
+            "model.reverse model.same model.walk tests.benchmarks tests.reliability tests.browser"
+            ).split()
 # What a shell takes for something else than itself: outside of double quotes, and inside.
 SPECIAL = {"bash": ("&|;<>(){}$`'*?[]!\\", "$`!\\"), "zsh": ("&|;<>(){}$`'*?[]!^\\", "$`!\\"),
            "cmd": ("&|<>()%'*?^", "%"), "PowerShell": ("&|;<>(){}$`'*?,", "$`")}

@@ -13,8 +13,8 @@ import shlex
 import pytest
 
 COMMANDS = {"train": "train", "sample": "model.sample",
-            **{name: f"model.{name}.__main__" for name in ("convert", "count", "look", "replay",
-                                                           "reverse", "walk")}}
+            **{name: f"model.{name}.__main__" for name in ("convert", "count", "explain", "look",
+                                                           "replay", "reverse", "walk")}}
 FILES = {"short.txt": b"too short", "latin1.txt": b"caf\xe9", "empty.txt": b"", "one.txt": b"t",
          "same.txt": b"a" * 3000, "blank.txt": b" \r\n\t" * 3000,
          "long.txt": b"the \n" * 20_000 + b"t", "accent.txt": "the \xe9".encode()}
@@ -32,7 +32,7 @@ SETTINGS = [
     ("--n_kv_head 2 --n_head 1", "take --n_kv_head 1"), ("--n_kv_head 0", "at least 1"),
     ("--on_nan go_on", "stop or skip"),
     ("--position rotory", "sinusoidal ... did you mean rotary?"),
-    ("--norm rmsnorm", "layer, rms or rms_gain ... did you mean rms?"),
+    ("--norm rmsnorm", "is layer, rms ... rms_gain ... did you mean rms?"),
     ("--activation relu", "swiglu ... did you mean relu2?"), ("--ngrams 0", "at most 1000"),
     ("--ngram_dropout -0.1", "at least 0 and below 1"), ("--seed -1", "at least 0"),
     ("--threads 100000", "at most ... not 100000"), ("--recipe modem", "did you mean modern?")]
@@ -123,6 +123,9 @@ ROWS = [
     ("look", "--out_dir TRAINED --text 'the \xc9'", "LATIN CAPITAL LETTER E WITH ACUTE"),
     ("look", "--out_dir TRAINED --live --text FILE:long.txt", "100,001 characters ... 100,000"),
     ("look", "-o out/ckpt.npz", "--output ... ends in .html ... out/ckpt.npz"),
+    ("explain", "-o drawn.png", "ends in .svg ... drawn.png"),
+    ("explain", "--of head", "expression, attention, block ... not of 'head'"),
+    ("explain", "--of block -o nowhere/drawn.svg", "nowhere ... drawn.svg ... No such file"),
     ("look", "--graph drawn.png", "ends in .svg ... drawn.png"),
     ("look", "--graph nowhere/drawn.svg", "nowhere ... drawn.svg ... No such file or directory"),
     ("look", "--graph --of head", "expression, attention, block ... not of 'head'"),

@@ -9,7 +9,6 @@ of model.reverse it shows where each letter of an answer came from.
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
 """
 import dataclasses
-import inspect
 import pathlib
 import sys
 
@@ -18,7 +17,8 @@ from minigrad import compiled
 from model.answers import announced_if_slow, answering, tell, text_or_file
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.command import Parser
-from model.explain.graphs import GRAPHS, recorded
+from model.explain.__main__ import show
+from model.explain.graphs import GRAPHS
 from model.generation import generate
 from model.interrupts import Interrupts
 from model.look import crossed
@@ -54,12 +54,16 @@ def main(argv: list[str] | None = None) -> None:
     s = Settings(**given)
     if s.graph is None and "of" in given:
         parser.refuse(["--of says which graph is shown; give --graph too"])
-    if s.graph is not None and (others := given.keys() & {"text", "output", "live"}):
+    others = given.keys() & {"text", "output", "live"}
+    if s.graph is not None and others:
         parser.refuse([f"--graph shows no page; leave out --{min(others)}"])
     compiled.announce("compiling", sys.stderr)
     with answering("model.look"):
         with announced_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
-            (write if s.graph is None else show_graph)(s)
+            if s.graph is None:
+                write(s)
+            else:       # as python -m model.explain
+                show(s.of, s.graph, s.out_dir)
 
 
 def write(s: Settings) -> None:
@@ -82,21 +86,6 @@ def write(s: Settings) -> None:
                 still = f"\nThe page shows one text, and cannot be typed into: {facts['reason']}."
         file.write(page)
     tell(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser{still}")
-
-
-def show_graph(s: Settings) -> None:
-    """Print or draw a graph."""
-    if s.of not in GRAPHS:
-        raise ValueError(f"there is a graph of {', '.join(GRAPHS)}, not of {s.of!r}")
-    if s.graph and not s.graph.lower().endswith(".svg"):
-        raise ValueError(f"a graph is drawn as SVG: give a file that ends in .svg, not {s.graph!r}")
-    title, _, more = (inspect.getdoc(GRAPHS[s.of]) or s.of).partition("\n\n")
-    if not s.graph:
-        print(title, more, recorded(s.of, s.out_dir).text(), sep="\n\n")
-        return
-    with Interrupts(at_once=True), replacing(s.graph) as file:
-        file.write(recorded(s.of, s.out_dir).svg(title).encode("utf-8"))
-    tell(f"drawn in {s.graph}; a browser shows it")
 
 
 def passage(checkpoint: Checkpoint) -> tuple[str, str]:

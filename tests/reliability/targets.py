@@ -180,7 +180,7 @@ def files():
 
 COMMANDS = {"train": (train, ("train",)),
             "sample": (sample, ("score", "write")),
-            "look": (look, ("write", "show_graph")), "count": (count, ()),
+            "look": (look, ("write", "show")), "count": (count, ()),
             "replay": (replay, ("replay",))}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
+from model.explain import __main__ as explain
 from model.explain import graphs
 from model.look import __main__ as look
 from tests.minigrad.watch.test_graph import by_name
@@ -58,10 +59,12 @@ def test_a_graph_is_printed_in_80_columns_or_drawn(of, tmp_path, capsys, monkeyp
     save_checkpoint(tmp_path / "ckpt.npz", Transformer(config), CharTokenizer("abcdefghijk"))
     look.main(["--graph", *flags])
     said = capsys.readouterr().out
+    explain.main(flags)
+    assert capsys.readouterr().out == said
     assert max(map(len, said.splitlines())) <= 80 and "\nRules of the ops" in said
     assert said.startswith(f"{title}\n\n")
     drawn = tmp_path / "drawn.SVG"
-    look.main(["--graph", str(drawn), *flags])
+    explain.main(["-o", str(drawn), *flags])
     assert capsys.readouterr().out == f"drawn in {drawn}; a browser shows it\n"
     assert ET.fromstring(drawn.read_text(encoding="utf-8"))[0].text == title
     # The block is that of the run's model, or of the default one.

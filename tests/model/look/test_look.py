@@ -81,7 +81,7 @@ def test_if_that_text_is_gone_the_model_writes_one_itself(trained, folder, monke
 @pytest.mark.parametrize("flags", ["-o {}.html", "--graph {}.svg", "--of block --graph {}.svg"])
 def test_what_cannot_be_written_is_refused_first(trained, capsys, folder, monkeypatch, flags):
     monkeypatch.setattr(look, "load_checkpoint", None)      # not to be called
-    monkeypatch.setattr(look, "recorded", None)
+    monkeypatch.setattr("model.explain.__main__.recorded", None)
     for suffix in ("html", "svg"):
         (folder / f"folder.{suffix}").mkdir()
     missing = "No such file or directory; first make the folder none, or give another"
@@ -101,7 +101,7 @@ def test_a_signal_leaves_no_page_half_written(words, name, trained, folder, monk
     def signalled(*_, **__):
         signal.raise_signal(number)
     monkeypatch.setattr(look, "load_checkpoint", signalled)
-    monkeypatch.setattr(look, "recorded", signalled)
+    monkeypatch.setattr("model.explain.__main__.recorded", signalled)
     before = signal.signal(number, lambda *_: None)         # or it would end the tests
     try:
         with pytest.raises(SystemExit) as end:
