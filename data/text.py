@@ -34,7 +34,9 @@ class Text:
         self.characters = characters
         self.name = name
         self.tokenizer = tokenizer or CharTokenizer(characters)
-        self.train, self.val = map(self.tokenizer.encode, self.parts())
+        train, val = self.parts()
+        self.train = self.tokenizer.encode(train)
+        self.val = self.tokenizer.encode(val)
 
     @classmethod
     def read(cls, name_or_file: str) -> "Text":

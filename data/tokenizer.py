@@ -169,7 +169,11 @@ class Stream:
     """Decode one id at a time: add(id) returns a character, and rest() what is left of a text."""
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
-        self.add = vocabulary.__getitem__
+        self.vocabulary = vocabulary
+
+    def add(self, id: int) -> str:
+        """Return the character of an id."""
+        return self.vocabulary[id]
 
     def rest(self) -> str:
         """Return nothing, since every id is a whole character."""

@@ -7,13 +7,26 @@ one position, where a window that is read anew costs all of them.
 Shapes: B sequences, T characters that are read now, S all that were read, H heads, D channels of a
 head, C channels, V vocabulary.
 """
+import dataclasses
+
 import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor, random
 from minigrad.words import any_of
 from model.attention import MultiHeadAttention, attention, causal_mask
+from model.options import flag
 from model.transformer import Transformer
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """How an id is drawn from logits; see `random.draw`."""
+    temperature: float = flag(0.8, "0 takes the likeliest, 1 draws as the model predicts",
+                              at_least=0)
+    top_k: int = flag(None, "draw from so many of the likeliest only", unset="all", at_least=1)
+    top_p: float = flag(None, "draw from the likeliest that together have this probability "
+                              "(nucleus sampling)", unset="all", above=0, at_most=1)
 
 
 class KVCache:
@@ -69,15 +82,15 @@ class KVCache:
         mixed, _ = attention(query, keys, values, mask)                         # (B, H, T, D)
         return layer.out(mixed.swapaxes(1, 2).reshape(B, T, C))
 
-    def draw(self, ids: np.ndarray, after: int, u: np.ndarray, *settings: float | None
-             ) -> np.ndarray:
+    def draw(self, ids: np.ndarray, after: int, u: np.ndarray, drawing: Drawing) -> np.ndarray:
         """Read ids, then draw a character for each column of u (B, n), and read all but the last;
-        return ids of u's shape.  u and the settings are those of `random.draw`."""
+        return ids of u's shape.  u is that of `random.draw`."""
         drawn = []
         for column in u.T:
             logits = self.read(ids, after)
             after = self.length
-            chosen, _ = random.draw(logits, column, *settings)                  # (B,)
+            chosen, _ = random.draw(logits, column, drawing.temperature,
+                                    drawing.top_k, drawing.top_p)               # (B,)
             ids = chosen[:, None]
             drawn.append(ids)
         return np.concatenate(drawn, axis=1)

@@ -3,8 +3,8 @@
 `minigrad.random.draw` draws an id from logits; the KV cache is in `model/cache.py`.
 Shapes: B texts, T ids (of characters or tokens), V vocabulary.
 """
-import dataclasses
 import math
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,8 +13,9 @@ import minigrad as mg
 from data.tokenizer import Stream, Tokenizer
 from minigrad import random
 from minigrad.random import generator
-from model.cache import KVCache
-from model.options import flag, problems
+from minigrad.words import shown
+from model.cache import Drawing, KVCache
+from model.options import problems, takes
 from model.transformer import Transformer
 
 AT_ONCE = 8             # ids that a kernel draws before they are shown, and
@@ -76,15 +77,15 @@ class Reader:
         """Return how many ids can be drawn at once: a few, and none after the window moves."""
         return min(self.at_once, 1 + self.model.config.block_size - self._window().shape[1])
 
-    def draw(self, u: np.ndarray, *settings: float | None) -> np.ndarray:
-        """Draw and append an id for each column of u (B, n), n at most `room`; return the ids.
-
-        u and the settings (temperature, top_k, top_p) are those of `random.draw`.
-        """
+    def draw(self, u: np.ndarray, drawing: Drawing) -> np.ndarray:
+        """Draw and append an id for each column of u (B, n), n at most `room`; return the ids.  u
+        is that of `random.draw`."""
         if self.cache is not None:
-            drawn = self.cache.draw(*self._unread(), u, *settings)
+            ids, after = self._unread()
+            drawn = self.cache.draw(ids, after, u, drawing)
         else:
-            ids, _ = random.draw(self.logits(), u[:, 0], *settings)             # (B,)
+            ids, _ = random.draw(self.logits(), u[:, 0], drawing.temperature,
+                                 drawing.top_k, drawing.top_p)                  # (B,)
             drawn = ids[:, None]
         self.append(drawn)
         return drawn
@@ -117,25 +118,6 @@ def cache_of(model: Transformer, batch: int) -> KVCache:
     return KVCache(model, batch)
 
 
-@dataclasses.dataclass(frozen=True)
-class Drawing:
-    """How an id is drawn; see `stream_many`."""
-    temperature: float = flag(0.8, "0 takes the likeliest, 1 draws as the model predicts",
-                              at_least=0)
-    top_k: int = flag(None, "draw from so many of the likeliest only", unset="all", at_least=1)
-    top_p: float = flag(None, "draw from the likeliest that together have this probability "
-                              "(nucleus sampling)", unset="all", above=0, at_most=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Writing(Drawing):
-    """What is written; see `stream_many`."""
-    prompt: str = flag("", "")
-    max_new_tokens: int = flag(0, "", at_least=0)
-    stop: str = flag("", "")
-    seed: int = flag(None, "", at_least=0)
-
-
 def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
                 seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
                 top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
@@ -158,10 +140,17 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     ------
     ValueError : a setting has no meaning, or the prompt a character that the model does not know.
     """
-    drawing = temperature, top_k, top_p
+    drawing = Drawing(temperature, top_k, top_p)
+    wrong = problems(drawing)
+    if wrong:
+        raise ValueError(wrong[0])
+    for name, text in (("prompt", prompt), ("stop", stop or "")):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} {takes(str, text)}")
+    _check_count("max_new_tokens", max_new_tokens)
     for seed in seeds:
-        if wrong := problems(Writing(*drawing, prompt, max_new_tokens, stop or "", seed)):
-            raise ValueError(wrong[0])
+        if seed is not None:
+            _check_count("seed", seed)
     ids = beginning(tokenizer, prompt)
     reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
     generators = [generator(seed, "sampling") for seed in seeds]
@@ -169,11 +158,19 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     return _continue(reader, generators, texts, max_new_tokens, drawing)
 
 
-def _continue(reader, generators, texts, left, settings):
+def _check_count(name, value):
+    """Refuse what is no whole number of at least 0."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise ValueError(f"{name} {takes(int, value)}")
+    if value < 0:
+        raise ValueError(f"{name} is at least 0, not {shown(str(value))}")
+
+
+def _continue(reader, generators, texts, left, drawing):
     while left:
         n = min(left, reader.room())
         u = np.array([rng.random(n) for rng in generators])                     # (B, n)
-        drawn = reader.draw(u, *settings)
+        drawn = reader.draw(u, drawing)
         if drawn.min() < 0:
             raise ValueError(USELESS)
         for ids in drawn.T.tolist():

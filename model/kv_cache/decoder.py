@@ -15,7 +15,7 @@ from minigrad.kernels.packed import FLOATS, functions_of
 from minigrad.ops import NORM_EPS, rotary_angles
 from minigrad.packed import PackedTensor
 from minigrad.words import any_of
-from model.cache import check_layers
+from model.cache import Drawing, check_layers
 from model.config import ACTIVATIONS, KERNEL, unknown_options
 from model.transformer import Transformer
 
@@ -81,11 +81,10 @@ class Decoder:
         the logits after the last, (B, V)."""
         return self._decode(ids, after, np.empty((len(ids), 0)))
 
-    def draw(self, ids: np.ndarray, after: int, u: np.ndarray, *settings: float | None
-             ) -> np.ndarray:
+    def draw(self, ids: np.ndarray, after: int, u: np.ndarray, drawing: Drawing) -> np.ndarray:
         """Read ids, then draw a character for each column of u (B, n), and read all but the last;
-        return ids of u's shape.  u and the settings are those of `random.draw`."""
-        self._decode(ids, after, u, *settings)
+        return ids of u's shape.  u is that of `random.draw`."""
+        self._decode(ids, after, u, drawing.temperature, drawing.top_k, drawing.top_p)
         return self._cache.ids[:, after + ids.shape[1]:self.length + 1].copy()
 
     def _decode(self, ids, after, u, *settings):

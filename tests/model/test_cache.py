@@ -8,7 +8,7 @@ import pytest
 from minigrad import random
 from model import Transformer, TransformerConfig
 from model.attention import MultiHeadAttention
-from model.cache import KVCache
+from model.cache import Drawing, KVCache
 from model.config import ACTIVATIONS, NORMS, POSITIONS
 from model.generation import Reader
 from model.variants.alibi import AlibiAttention
@@ -71,7 +71,7 @@ def test_draw_gives_the_ids_that_are_drawn_one_by_one_from_the_model():
     model = model_with()
     ids = np.random.default_rng(1).integers(11, size=(2, 4))
     u = np.random.default_rng(2).random((2, 3))
-    drawn = KVCache(model, 2).draw(ids, 0, u, 0.8, 5, 0.9)
+    drawn = KVCache(model, 2).draw(ids, 0, u, Drawing(0.8, 5, 0.9))
     window = ids
     for column in u.T:
         chosen, _ = random.draw(model(window).data[:, -1], column, 0.8, 5, 0.9)

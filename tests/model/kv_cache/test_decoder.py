@@ -10,7 +10,7 @@ from minigrad import random
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.packed import BLOCKS, PackedTensor
 from model import Transformer, TransformerConfig
-from model.cache import KVCache
+from model.cache import Drawing, KVCache
 from model.kv_cache.decoder import Decoder, _compiles
 from model.generation import Reader, window_start
 from model.config import ACTIVATIONS, FILES, KERNEL, NORMS, PAGE, POSITIONS
@@ -122,7 +122,7 @@ def test_a_window_read_in_parts_into_room_that_grows_has_the_same_logits(shape, 
         decoder = Decoder(model, 2)
         for n in range(T, block + 1):
             assert_equal(decoder.read(ids[:, decoder.length:n], decoder.length), computed[n - 1])
-        drawn = decoder.draw(ids[:, :T], 0, u, 1.0, None, None)
+        drawn = decoder.draw(ids[:, :T], 0, u, AS_IT_IS)
         expected, _ = random.draw(computed[T - 1], u[:, 0].copy(), 1.0, None, None)
         assert np.array_equal(drawn[:, 0], expected)
 
@@ -154,7 +154,7 @@ def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, mo
     T = max(1, block // 3)
     ids = rng.integers(model.config.vocab_size, size=(3, T))
     u = rng.random((3, block - T + 1))
-    drawn = Decoder(model, 3).draw(ids, 0, u, *settings)
+    drawn = Decoder(model, 3).draw(ids, 0, u, Drawing(*settings))
     assert drawn.shape == u.shape and (settings[0] == 0 or len(np.unique(drawn)) > 1)
     decoder = Decoder(model, 3)
     logits = decoder.read(ids)
@@ -166,7 +166,8 @@ def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, mo
     plain.use(monkeypatch)
     reader = Reader(model, ids, cache=False)
     for n in range(u.shape[1]):
-        assert np.array_equal(reader.draw(u[:, n:n + 1], *settings), drawn[:, n:n + 1])
+        assert np.array_equal(reader.draw(u[:, n:n + 1], Drawing(*settings)),
+                              drawn[:, n:n + 1])
 
 
 @pytest.mark.parametrize("shape", [USUAL, MODERN], ids=str)
@@ -196,7 +197,7 @@ def test_a_model_with_an_option_that_the_kernel_does_not_know_is_not_drawn_from(
     assert np.array_equal(Reader(model, ids, cache=False).logits(), model(ids).data[:, -1])
 
 
-AS_IT_IS = 1.0, None, None
+AS_IT_IS = Drawing(1.0)
 
 
 @pytest.mark.parametrize("T, after", [(0, 0), (9, 0), (5, 4), (1, 5), (1, -1)])
@@ -207,20 +208,20 @@ def test_characters_after_what_was_not_read_or_beyond_the_block_are_refused(T, a
     assert (f"after {after} of 4 characters that were read, {T} more are no window of at most 8"
             in refusal(ValueError, decoder.read, np.ones((1, T), int), after))
     assert "9 more are no window" in refusal(
-        ValueError, decoder.draw, four, 0, np.zeros((1, 6)), *AS_IT_IS)
+        ValueError, decoder.draw, four, 0, np.zeros((1, 6)), AS_IT_IS)
 
 
 @pytest.mark.parametrize("rows, columns", [(3, 3), (1, 1), (2, 1), (2, 3)])
 def test_Decoder_refuses_another_count_of_sequences_than_it_was_made_for(rows, columns):
     assert f"this cache is of 2 sequences; there are {rows} rows of ids, and {columns}" in refusal(
         ValueError, Decoder(opinionated(MODERN), 2).draw, np.ones((rows, 2), int), 0,
-        np.zeros((columns, 2)), *AS_IT_IS)
+        np.zeros((columns, 2)), AS_IT_IS)
 
 
 def test_draw_takes_numbers_in_any_layout():
     decoder = Decoder(opinionated(MODERN), 2)
     ids = np.ones((2, 2), int)
-    whole, *others = [decoder.draw(ids, 0, u, *AS_IT_IS) for u in (
+    whole, *others = [decoder.draw(ids, 0, u, AS_IT_IS) for u in (
         np.full((2, 3), 0.5), np.full((3, 2), 0.5).T, np.full((4, 6), 0.5)[::2, ::2])]
     assert all(np.array_equal(whole, other) for other in others) and whole.shape == (2, 3)
 
