@@ -6,7 +6,9 @@
 The text goes to standard output as it is made; everything else goes to standard error.
 """
 import dataclasses
+import itertools
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 
 from minigrad import compiled
 from model.answers import announced_if_slow, answering, text_or_file
@@ -92,28 +94,54 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
         seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
         if first:
             print(RULE)
-        stream = stream_many(model, tokenizer, start, seeds, s.max_new_tokens, s.temperature,
-                             s.top_k, s.top_p, s.stop, s.cache, s.slide)
-        print(start, end="", flush=True)
-        texts = [[] for _ in seeds]
-        try:
-            for n, pieces in enumerate(stream):
-                print(pieces[0], end="", flush=True)
-                for text, piece in zip(texts, pieces):
-                    text.append(piece)
-                if n < AT_ONCE:             # kernels are loaded meanwhile
-                    began = compiled.clock()
-            seconds += compiled.clock() - began
-            for text in texts:
-                timed = text[AT_ONCE:]
-                characters += sum(map(len, timed))
-                most = s.max_new_tokens - AT_ONCE       # the last piece may be no id's
-                ids += max((n for n, piece in enumerate(timed[:most], 1) if piece), default=0)
-        finally:                # after an interrupt, too
-            print()
-            for text in texts[1:]:
-                print(RULE, start + "".join(text), sep="\n")
+        stream = Timed(stream_many(model, tokenizer, start, seeds, s.max_new_tokens,
+                                   s.temperature, s.top_k, s.top_p, s.stop, s.cache, s.slide))
+        texts = show(stream, start, len(seeds))
+        seconds += stream.seconds
+        for pieces in texts:
+            timed = pieces[AT_ONCE:]
+            characters += sum(map(len, timed))
+            ids += count_ids(timed, s.max_new_tokens - AT_ONCE)
     return ids, characters, seconds
+
+
+def show(stream: Iterable[list[str]], start: str, count: int) -> list[list[str]]:
+    """Print the first of so many texts while it is written, then the others; return the pieces of
+    each."""
+    texts = [[] for _ in range(count)]
+    print(start, end="", flush=True)
+    try:
+        for pieces in stream:
+            print(pieces[0], end="", flush=True)
+            for text, piece in zip(texts, pieces):
+                text.append(piece)
+    finally:                # after an interrupt, too
+        print()
+        for text in texts[1:]:
+            print(RULE, start + "".join(text), sep="\n")
+    return texts
+
+
+class Timed:
+    """What a stream yields; and afterwards the seconds without those of the first AT_ONCE pieces,
+    in which kernels are loaded."""
+
+    def __init__(self, stream: Iterator[list[str]]) -> None:
+        self.stream = stream
+        self.seconds = 0.0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        yield from itertools.islice(self.stream, AT_ONCE)
+        began = compiled.clock()
+        yield from self.stream
+        self.seconds = compiled.clock() - began
+
+
+def count_ids(pieces: Sequence[str], most: int) -> int:
+    """Return how many ids a text has, of which at most so many make pieces: up to the last piece
+    that is shown.  A piece after them is what was held back."""
+    shown = [n for n, piece in enumerate(pieces[:most], 1) if piece]
+    return max(shown, default=0)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,19 @@ def test_write_times_a_text_until_its_own_end(best, monkeypatch, capsys):
     assert ids == characters - 1 == 20 + 12 - 2 * AT_ONCE
 
 
+def test_Timed_leaves_out_the_pieces_during_which_kernels_are_loaded(monkeypatch):
+    taken = []
+
+    def stream():
+        for n in range(20):
+            taken.append(n)
+            yield ["a"]
+    monkeypatch.setattr(sample.compiled, "clock", lambda: len(taken))
+    timed = sample.Timed(stream())
+    assert list(timed) == [["a"]] * 20
+    assert timed.seconds == 20 - AT_ONCE
+
+
 def test_a_closed_pipe_ends_it_quietly(trained):
     command = [sys.executable, "-m", "model.sample", "--out_dir", str(trained),
                "--max_new_tokens", "2000"]
