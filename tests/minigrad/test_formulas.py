@@ -10,138 +10,13 @@ from minigrad import formulas, random
 from minigrad.formulas import formula
 from minigrad.kernels.compiler import compiling
 from tests import plain
-from tests.kit import both_types, compiled_only, python
-from tests.minigrad.test_ops import (EXAMPLES, applied, call, calls, constant, frozen,
-                                     in_another_layout, in_strides, leaves, lines, r, rng)
+from tests.checking import frozen
+from tests.kit import both_types, compiled_only, normal, python
+from tests.minigrad.op_examples import (EXAMPLES, Normal, Whole, applied, call, computed,
+                                        in_another_layout, in_strides, ints, leaves)
+from tests.minigrad.ragged_examples import RAGGED
 
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
-
-
-def some_hidden(H, T, S):
-    """A mask of 0 and -inf that lets one query see nothing, in the order of columns."""
-    mask = np.where(rng.random((H, S, T)) < 0.3, -np.inf, 0).swapaxes(1, 2)
-    mask[:, T // 2:T // 2 + 1] = -np.inf
-    return constant(mask)
-
-
-def numbers(table):
-    """The rows of a table of whole numbers."""
-    return [[int(n) for n in line.split()] for line in lines(table)]
-
-
-PRODUCTS = numbers("""
-          1   1    1
-      4  69  40   70
-      3  17 900   33
-      2  33   0   17
-      3   0   5    9
-         64 640    0
-    2 2 50 857   31
-      4   7   3    2
-        300  16   64
-        200 500  300
-          8 400 1500
-""")    # N for stacks, M, K, P.  Of the last, less than K is packed at a time.
-MLPS = numbers("""
-      1   1  1  1
-     50   0  7  3
-      7 900 40 65
-    300  60 65 30
-""")    # M, K, F, P
-NORMED = numbers("""
-      1 1 1
-      1 5 7
-      2 3 33
-    1 300 65
-""")
-ATTENDED = numbers("""
-    1 1   1   1  1  1
-    2 3  50  50  5  5
-    1 2   7 130  8  3
-    2 1 100  20 16 20
-    2 4  64  64 32 32
-    2 4   9  40  8  8
-    2 6  40  12  8  8
-    3 4  60  60  4  7
-    2 2   5   0  4  3
-    2 2   0   5  4  4
-    0 4   5   5  4  4
-    1 2   0   0  4  4
-""")    # B, H, T, S, D, E
-PACKED = numbers("""
-      7 4 4
-     70 4 2
-     70 6 3
-     40 4 1
-    130 2 1
-      0 4 2
-""")    # T, H, G
-BAGS = numbers("""
-     5  200 1  3
-     1   30 7  1
-     5    3 2  0
-    65 1400 3 64
-""")    # V, R, n, C
-FAR = np.concatenate([np.linspace(-12, 12, 50_001), [0, -0.0, 1e-30, 1e4, -1e4]])
-TARGETS = rng.integers(65, size=300)
-TARGETS[::5] = -100
-# Beside the examples: rows that fill no whole vector or tile, more than one block, and none at all.
-RAGGED = [
-    *calls("""
-        matmul [2,50,70] [70,31]
-        linear [7,900] [40,900]
-        linear [2,3,90] [40,90] [40]
-        dropout [100003] 0.2 rng=rng
-        dropout [1000] 0.999 rng=rng
-        rms_norm [1,1] [1] eps=1e-3
-        rms_norm [2,3,33] [33] eps=1e-3
-        rms_norm [300,65] [65] eps=1e-3
-        rotary [3,5,20] 3 4
-        rotary [2,2,70,48] 6 8
-        rotary [5,90,300] 5 40
-        cross_entropy [1,1] i[0]
-    """),
-    *[call("softmax", 5 * r(shape)) for shape in ((1, 1), (3, 0), (5, 7), (2, 3, 33), (300, 65))],
-    call("softmax", r((3, 33)) - 300),
-    call("softmax", r((3, 16)) + 300),
-    call("cross_entropy", r((7, 20)) - 300, np.arange(7)),
-    call("cross_entropy", 4 * r((300, 65)), TARGETS),
-    *[call(name, 300 * r((5, 7))) for name in ("sigmoid", "silu")],
-    call("gelu", FAR),
-    call("gelu", FAR, approximate="tanh"),
-    *[call("matmul", r(stack + [M, K]), r(stack + [K, P])) for *stack, M, K, P in PRODUCTS],
-    *[call("mlp", r((M, K)), r((F, K)) / 9, r(F), r((P, F)) / 9, r(P), activation)
-      for M, K, F, P in MLPS
-      for activation in ("gelu", "gelu_tanh", "relu2")],
-    *[call("swiglu", 300 * r(shape), r(shape))      # whose exponentials overflow
-      for shape in ((1, 1), (7, 33), (700, 65))],
-    *[call("layer_norm", r(shape), r(shape[-1]), r(shape[-1]), eps=1e-3) for shape in NORMED],
-    *[call("scaled_dot_product_attention", r((B, H, T, D)), r((B, H, S, D)), r((B, H, S, E)),
-           some_hidden(H, T, S) if masked else None, p, causal, None, frozen)
-      for B, H, T, S, D, E in ATTENDED
-      for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
-    # A mask of its own for each text, and for each head.
-    *[call("scaled_dot_product_attention", *r((3, 2, 2, 5, 4)), constant(r((2, H, 5, 5))))
-      for H in (1, 2)],
-    # Scores of -121, -132 and -144, without rounding.
-    call("scaled_dot_product_attention", 11.0 + rng.integers(2, size=(2, 40, 1)),
-         -11.0 - rng.integers(2, size=(2, 40, 1)), r((2, 40, 5)) / 10, is_causal=True),
-    *[call("scaled_dot_product_attention", *r((3, 1, 2, 40, 8)), is_causal=True, scale=scale)
-      for scale in (-0.7, 0.0)],        # which must hide no other keys than a positive one
-    *[call("self_attention", r((2, T, 24)), H, G, p, causal, frozen)
-      for T, H, G in PACKED
-      for causal, p in ((False, 0), (True, 0.3))],
-    *[call("qk_norm", r(shape), heads, D, base, 1e-3)
-      for base in (None, 1e3)
-      for shape, heads, D in (
-          ((1, 2), 1, 2),
-          ((3, 5, 20), 3, 6),
-          ((2, 2, 70, 48), 4, 8),
-          ((5, 90, 300), 6, 32))],
-    *[call("embedding_bag", rng.integers(V, size=(R, n)), r((V, C)) * (1 - p), p, frozen)
-      for V, R, n, C in BAGS
-      for p in (0.0, 0.4, 0.999)],
-]
 
 
 def assert_close(actual, expected, dtype):
@@ -150,14 +25,6 @@ def assert_close(actual, expected, dtype):
     assert actual.shape == expected.shape
     scale = max(1, np.abs(expected).max(initial=0))
     assert np.abs(actual - expected).max(initial=0) <= TOLERANCE[dtype] * scale
-
-
-def computed(name, args, settings, dtype, layout):
-    """The value and the gradients of an example."""
-    tensors = leaves(args, lambda a: layout(a.astype(dtype)))
-    out = applied(name, args, settings, tensors)
-    out.backward(layout(np.cos(np.arange(out.size)).reshape(out.shape).astype(dtype)))
-    return [out.data, *[x.grad for x in tensors]]
 
 
 @both_types
@@ -185,19 +52,19 @@ def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(
 
 # Where nan and infinities are put: into each argument, and into the gradient of the value.
 AT_THE_EDGE = [
-    *[call(name, r((5, 7))) for name in ("gelu", "softmax")],
-    call("gelu", r((5, 7)), "tanh"),
-    call("swiglu", r((5, 7)), r((5, 7))),
-    call("dropout", r((5, 7)), 0.5, frozen),
-    call("cross_entropy", r((5, 7)), np.array([0, -100, 6, -100, 2])),
-    call("layer_norm", r((5, 7)), r(7), r(7)),
-    call("rms_norm", r((5, 7)), r(7)),
-    call("linear", r((5, 7)), r((3, 7)), r(3)),
-    *[call("mlp", r((5, 7)), r((4, 7)), r(4), r((3, 4)), r(3), activation)
+    *[call(name, Normal(5, 7)) for name in ("gelu", "softmax")],
+    call("gelu", Normal(5, 7), "tanh"),
+    call("swiglu", Normal(5, 7), Normal(5, 7)),
+    call("dropout", Normal(5, 7), 0.5, frozen),
+    call("cross_entropy", Normal(5, 7), ints([0, -100, 6, -100, 2])),
+    call("layer_norm", Normal(5, 7), Normal(7), Normal(7)),
+    call("rms_norm", Normal(5, 7), Normal(7)),
+    call("linear", Normal(5, 7), Normal(3, 7), Normal(3)),
+    *[call("mlp", Normal(5, 7), Normal(4, 7), Normal(4), Normal(3, 4), Normal(3), activation)
       for activation in ("gelu", "gelu_tanh", "relu2")],
-    call("qk_norm", r((1, 5, 12)), 2, 4, 1e3),
-    call("embedding_bag", rng.integers(6, size=(5, 3)), r((6, 7)), 0.4, frozen),
-    *[call("scaled_dot_product_attention", *r((3, 1, 2, 5, 4)), None, p, False, None, frozen)
+    call("qk_norm", Normal(1, 5, 12), 2, 4, 1e3),
+    call("embedding_bag", Whole(6, 5, 3), Normal(6, 7), 0.4, frozen),
+    *[call("scaled_dot_product_attention", *[Normal(1, 2, 5, 4)] * 3, None, p, False, None, frozen)
       for p in (0.0, 0.5)],
 ]
 
@@ -341,7 +208,7 @@ def test_stands_in_for_unplugs_a_kernel_that_cannot_be_compiled_and_says_so_once
     def by_kernel(x):
         never_compiled(x, np.empty_like(x))
     assert formulas.softmax.kernel.__wrapped__ is by_kernel
-    x = r((3, 4))
+    x = normal(3, 4)
     with pytest.warns(RuntimeWarning, match="softmax is left to NumPy.*no such in") as said:
         assert np.array_equal(mg.softmax(x).data, formulas.softmax.plain(x))
     assert said[0].filename == mg.ops.__file__      # the caller of the formula

@@ -1,9 +1,11 @@
-"""Every op in the registry, by the same checks; a new op needs only a line in CALLS."""
-import ast
+"""Every op in the registry, by the same checks.
+
+A new op needs only a line in EXAMPLES of op_examples.py, whose docstring says how, and a line in
+WRONG for each of its errors.
+"""
 import collections
 import copy
 import inspect
-import json
 import math
 import operator
 
@@ -14,314 +16,12 @@ import minigrad as mg
 from minigrad.core import Tensor
 from minigrad.ops import _check_shapes
 from tests.checking import frozen, weighted
-from tests.kit import both_types, leaf, refusal
-
-rng = np.random.default_rng(0)
-r = rng.standard_normal
-apart = rng.permutation(24).reshape(2, 3, 4) / 7.0      # no two elements close: for max and maximum
-
-
-def positive(*shape):
-    return rng.uniform(0.5, 2, shape)
-
-
-def constant(a):
-    """What has no gradient, and may not be written into."""
-    a.flags.writeable = False
-    return Tensor(a)
-
-
-def call(name, *args, **settings):
-    """An example: positional arguments and settings.  A generator is made anew at each call."""
-    return pytest.param(name, args, settings, id=f"{name}-{'-'.join(map(brief, args))}")
-
-
-def brief(a):
-    if isinstance(a, np.ndarray):
-        return "x".join(map(str, a.shape)) or "()"
-    return type(a).__name__
-
-
-def read(line):
-    """The op, the arguments and the settings of a line of a table.  [2,3] is an array of this shape
-    of normal numbers, +[2,3] of positive ones; i[2,3] are these integers; `rng` makes a generator;
-    and all else is written as in Python."""
-    def value(word):
-        if word == "rng":
-            return frozen
-        if word.startswith("["):
-            return r(json.loads(word))
-        if word.startswith("+["):
-            return positive(*json.loads(word[1:]))
-        if word.startswith("i["):
-            return np.array(json.loads(word[1:]), int)
-        return ast.literal_eval(word)
-    name, *words = line.split()
-    args = [value(word) for word in words if "=" not in word]
-    pairs = [word.split("=") for word in words if "=" in word]
-    return name, args, {key: value(word) for key, word in pairs}
-
-
-def lines(table):
-    return table.strip().splitlines()
-
-
-def calls(table):
-    """The examples of a table."""
-    for line in lines(table):
-        name, args, settings = read(line)
-        yield call(name, *args, **settings)
-
-
-BINARY = """
-    {} [2,3] {}[2,3]
-    {} [2,3] {}[3]
-    {} [2,1,3] {}[4,1]
-    {} [] {}[2,2]
-    {} [1,1] {}[3,1]
-    {} [0,3] {}[3]
-"""
-REDUCED = """
-    {}
-    {} axis=1
-    {} axis=(0,2)
-    {} axis=-1 keepdims=True
-    {} keepdims=True
-"""
-CALLS = """
-    multiply [2,3] 0.5
-    add [2,3] 2
-    subtract 1.0 [3]
-    divide 2.0 +[3]
-    power +[2,3] [2,3]
-    power +[2,3] [3]
-    power +[2,1,3] [4,1]
-    power +[] [2,2]
-    power +[1,1] [3,1]
-    power +[0,3] [3]
-    power [2,3] 2
-    power [2,3] 3.0
-    power +[4] -0.5
-    power 2.0 [3]
-    negative [2,3]
-    exp [2,3]
-    exp []
-    log +[2,3]
-    sqrt +[2,3]
-    tanh [2,3]
-    sigmoid [2,3]
-    silu [2,3]
-    gelu [2,3]
-    gelu [2,3] approximate='tanh'
-    gelu [0,3]
-    maximum [2,3] 0.1
-    maximum [2,1] [3]
-    sum [0,3] axis=0
-    sum []
-    mean [2,1,4] axis=1
-    sum [1,3] axis=0
-    sum [1,3] axis=(0,) keepdims=True
-    sum [1,3] axis=()
-    mean [1,3] axis=0
-    mean [1,3] axis=(0,) keepdims=True
-    mean [1,3] axis=()
-    mean [0,3] axis=1
-    max [1,3] axis=0
-    max [1,3] axis=(0,) keepdims=True
-    max [1,3] axis=()
-    reshape [2,6] (3,-1)
-    reshape [2,6] 12
-    reshape [0,6] (0,2,3)
-    transpose [2,3,4]
-    transpose [2,3,4] (2,0,1)
-    swapaxes [2,3,4] 0 -1
-    broadcast_to [2,1] (4,2,3)
-    broadcast_to [] (2,)
-    split [4,6] 3 axis=1
-    split [4,6] (1,3) axis=0
-    split [2,6] 2 axis=-1
-    split [2,4] (3,1) axis=-1
-    split [0,2] 3
-    take [5,3] i[[0,1],[1,4]]
-    take [5,3] 2
-    take [5,3] i[2,0,0] axis=1
-    matmul [2,3] [3,4]
-    matmul [2,3,4] [4,5]
-    matmul [2,1,3,4] [3,4,5]
-    matmul [3] [3]
-    matmul [3] [3,2]
-    matmul [2,3] [3]
-    matmul [3] [5,3,2]
-    matmul [5,2,3] [3]
-    matmul [2,3] [5,3,2]
-    matmul [0,3] [3,2]
-    matmul [2,0] [0,3]
-    matmul [1,1] [1,1]
-    linear [2,3,4] [5,4] [5]
-    linear [3,4] [5,4]
-    linear [4] [5,4] [5]
-    linear [0,4] [5,4]
-    mlp [2,3,4] [5,4] [5] [6,5] [6]
-    mlp [2,3,4] [5,4] [5] [4,5] [4] 'gelu_tanh'
-    mlp [2,3,4] [5,4] [5] [4,5] [4] 'relu2'
-    mlp [3,4] [5,4] None [2,5] None
-    mlp [3,4] [5,4] None [2,5] None 'gelu_tanh'
-    mlp [3,4] [5,4] None [2,5] None 'relu2'
-    mlp [4] [5,4] None [2,5] [2]
-    mlp [4] [5,4] [5] [2,5] None 'gelu_tanh'
-    mlp [4] [5,4] None [2,5] None 'relu2'
-    mlp [0,4] [5,4] None [2,5] None
-    mlp [0,4] [5,4] None [2,5] None 'gelu_tanh'
-    mlp [0,4] [5,4] None [2,5] None 'relu2'
-    swiglu [2,3,4] [2,3,4]
-    swiglu [3] [3]
-    swiglu [0,4] [0,4]
-    embedding i[[0,1],[1,4]] [5,3]
-    embedding_bag i[[0,1,1],[1,4,0]] [5,3]
-    embedding_bag i[[[0,1,1],[1,4,0]]] [5,3] 0.4 rng=rng
-    embedding_bag i[3,3] [5,3] 1.0 rng=rng
-    embedding_bag i[3,3] [5,3] 0.4
-    embedding_bag i[[],[],[],[]] [5,3]
-    softmax [2,3,5]
-    softmax [2,3,5] axis=1
-    softmax [3,1]
-    softmax [2,0]
-    softmax [0,3]
-    log_softmax [2,3,5]
-    log_softmax [2,3] axis=0
-    log_softmax [2,0]
-    log_softmax [0,3]
-    cross_entropy [4,6] i[0,5,2,2]
-    cross_entropy [2,2,3] i[[0,-100],[2,1]]
-    cross_entropy [3,2] i[1,7,0] ignore_index=7
-    layer_norm [2,3,5] [5] [5]
-    layer_norm [4,5]
-    layer_norm [4,5] [5]
-    layer_norm [0,5] [5]
-    layer_norm [7] [7] [7] eps=0.1
-    rms_norm [2,3,5] [5]
-    rms_norm [4,5]
-    rms_norm [4,5] [5] eps=0.1
-    dropout [4,5] 0.3 rng=rng
-    dropout [4,5] 0.3
-    dropout [3] 1.0 rng=rng
-    dropout [] 0.3 rng=rng
-    dropout [] 1.0 rng=rng
-    scaled_dot_product_attention [2,2,5,4] [2,2,5,4] [2,2,5,4] is_causal=True
-    scaled_dot_product_attention [3,4] [5,4] [5,6] scale=0.3
-    scaled_dot_product_attention [2,0] [3,0] [3,4]
-    scaled_dot_product_attention [2,3] [3,3] [3,0]
-    scaled_dot_product_attention [2,3] [3,3] [3,2] dropout_p=1.0 rng=rng
-    scaled_dot_product_attention [2,3,5,4] [2,3,7,4] [2,3,7,2]
-    scaled_dot_product_attention [4,5,4] [4,3,4] [4,3,2] is_causal=True
-    scaled_dot_product_attention [2,1,3,4,2] [2,1,3,4,2] [2,1,3,4,2]
-    self_attention [2,5,12] 2 is_causal=True
-    self_attention [4,6] 1
-    self_attention [2,1,30,12] 4 dropout_p=0.3 rng=rng
-    self_attention [2,30,16] 4 2 is_causal=True dropout_p=0.3 rng=rng
-    self_attention [30,16] 2 1 is_causal=True
-    self_attention [2,30,20] 6 2 is_causal=True dropout_p=0.3 rng=rng
-    self_attention [0,5,16] 4 2
-    self_attention [5,24] 6 3
-    rotary [2,5,12] 3 4
-    rotary [2,3,5,11] 2 4
-    rotary [70,2] 1 2 base=10.0
-    rotary [2,5,12] 3 4 first=7
-    rotary [2,0,4] 2 2
-    rotary [2,5,12] 3 4 base=10.0
-    qk_norm [2,5,12] 4 3
-    qk_norm [2,3,5,11] 2 4 base=1e4
-    qk_norm [70,2] 1 2 base=10.0 eps=0.1
-    qk_norm [2,5,12] 3 4 base=10.0 first=7
-    qk_norm [2,0,4] 2 2
-    qk_norm [3,5] 5 1
-"""
-ZERO_AND_OTHERS = np.array([0.0, 1.0, -2.0])
-INDICES = [
-    (slice(1, 4, 2), 0),
-    (Ellipsis, None, -1),
-    (np.array([0, 0, 2]), np.array([1, 1, 0])),
-    np.array([True, False, True, True, False]),
-    [0, 0, 3]]
-PLACES = [
-    [3, 2],
-    [3, 1],
-    [1, 1],
-    [-1],
-    [-1, 1],
-    [9],
-    [-9, 9, 2],
-    [],
-    np.array([2, 0])]
-EXAMPLES = [
-    *calls(CALLS),
-    *[example for name in ("add", "subtract", "multiply")
-      for example in calls(BINARY.replace("{} [", f"{name} [").replace("{}", ""))],
-    *calls(BINARY.replace("{} [", "divide [").replace("{}", "+")),
-    *[example for name in ("sum [2,3,4]", "mean [2,3,4]")
-      for example in calls(REDUCED.replace("{}", name))],
-    *[call("max", apart, **read(line)[2]) for line in lines(REDUCED)],
-    call("power", ZERO_AND_OTHERS, 0),
-    call("power", ZERO_AND_OTHERS, np.array([True, False, True])),
-    call("sigmoid", 5 * r((2, 3))),
-    *[call(name, 300 * r((2, 3)))           # where e^x leaves the range of float32
-      for name in ("sigmoid", "silu", "gelu", "tanh", "relu", "softmax", "log_softmax")],
-    call("relu", apart - 1.5),
-    call("maximum", apart, apart[::-1].copy()),
-    call("where", rng.random((2, 3)) < 0.5, r((2, 3)), r((2, 3))),
-    call("where", rng.random(3) < 0.5, r((2, 1)), 0.0),
-    call("concatenate", [r((2, 3)), r((1, 3))]),
-    call("concatenate", [r((2, 3)), r((2, 0)), r((2, 2))], axis=-1),
-    call("concatenate", [r((2, 3)), r(()), r((1, 2))], axis=None),
-    call("stack", [*r((3, 2, 3))], axis=1),
-    call("stack", [*r((3, 2, 3))], axis=-3),
-    call("stack", [*r((3, 2, 3))], axis=-1),
-    call("stack", [r(3)], axis=-1),
-    *[call("split", r((4, 3)), places) for places in PLACES],
-    *[call("take", r((5, 3)), index) for index in INDICES],
-    call("embedding", np.array(2), r((5, 3))),
-    call("embedding_bag", np.zeros((0, 2), int), r((5, 3))),
-    call("cross_entropy", r(4), np.array(3)),
-    call("dropout", r(3), np.float64(0.3), rng=frozen),
-    call("scaled_dot_product_attention", *r((3, 2, 4)), scale=np.float64(0.3)),
-    call("scaled_dot_product_attention", r((2, 3, 4)), *r((2, 2, 5, 4)),
-         np.tri(3, 5, 1, dtype=bool)),
-    call("scaled_dot_product_attention", *r((3, 1, 2, 60, 3)), constant(r((60, 60)) * 0.1),
-         is_causal=True, dropout_p=0.3, rng=frozen),
-]
+from tests.kit import both_types, leaf, normal, refusal
+from tests.minigrad.op_examples import (EXAMPLES, LEFT_OF_THREE, Normal, Positive, applied, call,
+                                        drawn_for, floats, ints, leaves)
 
 EACH = [example.values for example in EXAMPLES]
 of_each_example = pytest.mark.parametrize("name, args, settings", EXAMPLES)
-
-
-def floats(args):
-    """The float arrays among the arguments, in lists too."""
-    return [b for a in args for b in (floats(a) if isinstance(a, list) else [a]) if is_floats(b)]
-
-
-def is_floats(a):
-    return isinstance(a, np.ndarray) and a.dtype.kind == "f"
-
-
-def applied(name, args, settings, tensors):
-    """The op with tensors in place of its float arrays, with several values joined into one and a
-    generator made anew."""
-    left = iter(tensors)
-
-    def made(a):
-        if isinstance(a, list):
-            return [made(part) for part in a]
-        if is_floats(a):
-            return next(left)
-        return a() if a is frozen else a
-    out = mg.OPS[name](*made([*args]), **{key: made(a) for key, a in settings.items()})
-    if isinstance(out, list):
-        return mg.concatenate([part.reshape(-1) for part in out])
-    return out
-
-
-def leaves(args, prepare=np.array):
-    return [Tensor(prepare(a), requires_grad=True) for a in floats(args)]
 
 
 def test_every_op_has_an_example():
@@ -369,21 +69,6 @@ def test_vjp_agrees_with_central_differences(name, args, settings):
         assert mg.gradcheck(f, *arrays, atol=1e-7, rtol=1e-7, full=True)
 
 
-def in_strides(a):
-    """An equal array, with strides that no fresh array has."""
-    room = np.zeros(tuple(2 * n for n in a.shape[::-1]), a.dtype)
-    view = room[(slice(None, None, 2),) * a.ndim + (Ellipsis,)].T
-    view[...] = a
-    return view
-
-
-def in_another_layout(a):
-    """The same, read-only."""
-    view = in_strides(a)
-    view.flags.writeable = False
-    return view
-
-
 @of_each_example
 def test_an_op_changes_no_input_and_its_gradients_share_no_memory(name, args, settings):
     arrays = floats(args)
@@ -421,10 +106,23 @@ def test_backward_gives_gradients_that_are_writable_and_add_up_where_x_is_used_a
 
 # The arguments whose numbers a vjp reads
 READS = {
-    "multiply": "x y", "divide": "x y", "power": "x y", "maximum": "x y", "log": "x", "max": "x",
-    "matmul": "x y", "silu": "x", "gelu": "x", "linear": "x weight", "mlp": "x up down",
-    "swiglu": "gate x", "layer_norm": "x weight", "rms_norm": "x weight",
-    "scaled_dot_product_attention": "query key value", "self_attention": "qkv"}
+    "multiply": ["x", "y"],
+    "divide": ["x", "y"],
+    "power": ["x", "y"],
+    "maximum": ["x", "y"],
+    "log": ["x"],
+    "max": ["x"],
+    "matmul": ["x", "y"],
+    "silu": ["x"],
+    "gelu": ["x"],
+    "linear": ["x", "weight"],
+    "mlp": ["x", "up", "down"],
+    "swiglu": ["gate", "x"],
+    "layer_norm": ["x", "weight"],
+    "rms_norm": ["x", "weight"],
+    "scaled_dot_product_attention": ["query", "key", "value"],
+    "self_attention": ["qkv"],
+}
 
 
 @of_each_example
@@ -443,7 +141,7 @@ def test_backward_refuses_a_change_of_what_a_vjp_reads_and_of_nothing_else(name,
         try:
             loss.backward()
         except RuntimeError as error:
-            assert argument in [*READS.get(name, "").split(), "value"]
+            assert argument in [*READS.get(name, []), "value"]
             assert "was changed as .data was set after" in str(error)
         else:
             assert all(np.array_equal(x.grad, y.grad) for x, y in zip(tensors, expected))
@@ -462,15 +160,16 @@ def overwrite(a):
 
 @pytest.mark.parametrize("name, args, settings", [
     *[example for example in EXAMPLES if example.values[0] != "power"],     # whose numbers are data
-    ("take", (r((5, 3)), [[3, 1], [1, 4]]), {}),
-    ("take", (r((5, 3)), (slice(1, 4), [2, 0, 0])), {}),
-    ("take", (r((5, 3)), (np.array([1, 0], np.int8), [2, 0])), {}),
-    ("take", (r((5, 3)), [2, 0, 0]), {"axis": 1}),
-    ("take", (r((5, 3)), ([True, False, True, True, False], slice(2))), {}),
-    ("take", (r((5, 3)), collections.deque([2, 0])), {}),
-    ("take", (r((5, 3)), (None, np.array(2), [])), {}),
-    ("where", (np.array([0.5, 0.0, np.nan]), r(3), r(3)), {}),
-    ("where", ([True, False, True], r(3), r(3)), {})])
+    call("take", Normal(5, 3), [[3, 1], [1, 4]]),
+    call("take", Normal(5, 3), (slice(1, 4), [2, 0, 0])),
+    call("take", Normal(5, 3), (np.array([1, 0], np.int8), [2, 0])),
+    call("take", Normal(5, 3), [2, 0, 0], axis=1),
+    call("take", Normal(5, 3), ([True, False, True, True, False], slice(2))),
+    call("take", Normal(5, 3), collections.deque([2, 0])),
+    call("take", Normal(5, 3), (None, np.array(2), [])),
+    call("where", np.array([0.5, 0.0, np.nan]), Normal(3), Normal(3)),
+    call("where", [True, False, True], Normal(3), Normal(3)),
+])
 def test_an_op_keeps_copies_of_ids_indices_and_conditions(name, args, settings):
     gradients = []
     for change in (lambda a: None, overwrite):
@@ -483,17 +182,15 @@ def test_an_op_keeps_copies_of_ids_indices_and_conditions(name, args, settings):
     assert all(map(np.array_equal, *gradients))
 
 
-X, Y = r((2, 3)), positive(2, 3)
-
-
-@pytest.mark.parametrize("args, names", [
-    ((X, Y), "add subtract multiply divide maximum"),
-    ((X > 0, X, Y), "where"),
-    ((Y,), "exp log sqrt tanh negative"),
-    ((X, 1), "sum mean max")])
-def test_values_are_numpys(args, names):
-    for name in names.split():
-        assert np.array_equal(mg.OPS[name](*args).data, getattr(np, name)(*args)), name
+@pytest.mark.parametrize("names, args", [
+    (["add", "subtract", "multiply", "divide", "maximum"], [Normal(2, 3), Positive(2, 3)]),
+    (["where"], [LEFT_OF_THREE, Normal(2, 3), Positive(2, 3)]),
+    (["exp", "log", "sqrt", "tanh", "negative"], [Positive(2, 3)]),
+    (["sum", "mean", "max"], [Normal(2, 3), 1])])
+def test_values_are_numpys(names, args):
+    for name in names:
+        arrays = drawn_for(name, args)
+        assert np.array_equal(mg.OPS[name](*arrays).data, getattr(np, name)(*arrays)), name
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
@@ -524,7 +221,7 @@ def test_operators_work_with_numbers_and_arrays_on_either_side():
 
 
 def test_methods_take_sizes_and_axes_as_numpys_do():
-    x = Tensor(r((2, 3, 4)))
+    x = Tensor(normal(2, 3, 4))
     assert x.reshape(6, 4).shape == x.reshape((6, 4)).shape == (6, 4)
     assert x.reshape(-1).shape == (24,)
     assert x.transpose(2, 0, 1).shape == x.transpose((2, 0, 1)).shape == (4, 2, 3)
@@ -536,7 +233,7 @@ def test_methods_take_sizes_and_axes_as_numpys_do():
 
 def test_transpose_refuses_two_axes_and_negative_ones_and_names_swapaxes():
     for shape, axes in (((2, 3), (-2, -1)), ((2, 3, 4), (1, 2)), ((2, 3), (0, 0))):
-        assert "swapaxes" in refusal(ValueError, Tensor(r(shape)).transpose, *axes)
+        assert "swapaxes" in refusal(ValueError, Tensor(normal(*shape)).transpose, *axes)
 
 
 @pytest.mark.parametrize("name, args, expected", [
@@ -658,8 +355,8 @@ def test_cross_entropy_survives_huge_logits():
 @pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("given", [False, True])
 def test_a_bag_is_the_sum_of_its_rows_times_the_dropout_of_ones(p, given):
-    ids = rng.integers(50, size=(4, 6, 5))
-    table = r((50, 7))
+    ids = np.random.default_rng(0).integers(50, size=(4, 6, 5))
+    table = normal(50, 7)
     ours, theirs = (np.random.default_rng(8) if given else None for _ in range(2))
     kept = mg.dropout(np.ones((*ids.shape, 1)), p, theirs)
     results = []
@@ -676,105 +373,149 @@ def test_a_bag_is_the_sum_of_its_rows_times_the_dropout_of_ones(p, given):
         assert nothing_drawn == (p == 0)
 
 
-# An error, and calls with words of its message.
-WRONG = {
-    ValueError: """
-        matmul [2,3] [4,5] | [2, 3] has 3 columns, [4, 5] has 4 rows
-        matmul [2,3] [] | to scale by a number, use *
-        linear [2,3] [3,5] | expected x (..., inputs), weight (outputs, inputs), bias (outputs), ea
-        linear [2,3] [3,5] | each name of one size; shapes are [2, 3], [3, 5], None
-        linear [2,3] [5,3] [4] | each name of one size; shapes are [2, 3], [5, 3], [4]
-        linear [3] [] | weight (outputs, inputs)
-        linear [3] [3] | weight (outputs, inputs)
-        embedding i[[0,5]] [] | weight (V, C), each name of one size; shapes are []
-        embedding i[[0,5]] [7] | weight (V, C), each name of one size; shapes are [7]
-        embedding i[[0,5]] [7,3,2] | weight (V, C), each name of one size; shapes are [7, 3, 2]
-        embedding_bag i[[0,5]] [] | weight (V, C), each name of one size; shapes are [1, 2], []
-        embedding_bag i[[0,5]] [7] | ids (..., n), weight (V, C), each name of one size
-        embedding_bag i[[0,5]] [7,3,2] | shapes are [1, 2], [7, 3, 2]
-        cross_entropy [2,3] i[0] | targets (...), each name of one size; shapes are [2, 3], [1]
-        cross_entropy [2,3] i[-100,-100] | no target to average over, among 2 with ignore_index=-
-        layer_norm [] | x (..., C), weight (C), bias (C), each
-        layer_norm [2,3] [4] | each name of one size; shapes are [2, 3], [4], None
-        layer_norm [2,3] None [4] | shapes are [2, 3], None, [4]
-        rms_norm [] | x (..., C), weight (C), bias (C), each
-        rotary [3] 1 2 | x (..., T, W), each name of one size; shapes are [3]
-        qk_norm [3] 1 2 | x (..., T, W), each name of one size; shapes are [3]
-        self_attention [3] 1 | qkv (..., T, C), each
-        scaled_dot_product_attention [3] [2,3] [2,3] | query (..., T, D), key (..., S, D), value
-        scaled_dot_product_attention [2,3] [3] [2,3] | shapes are [2, 3], [3], [2, 3]
-        scaled_dot_product_attention [2,3] [2,3] [3] | shapes are [2, 3], [2, 3], [3]
-        scaled_dot_product_attention [2,3] [2,3] [5,3] | shapes are [2, 3], [2, 3], [5, 3]
-        scaled_dot_product_attention [2,3] [2,4] [2,4] | shapes are [2, 3], [2, 4], [2, 4]
-        scaled_dot_product_attention [3,4,2,3] [2,4,2,3] [2,4,2,3] | each name of one size
-        scaled_dot_product_attention [4,2,3] [2,2,3] [2,2,3] | each name of one size
-        scaled_dot_product_attention [2,4,2,3] [4,2,3] [4,2,3] | each name of one size
-        scaled_dot_product_attention [4,2,3] [4,2,3] [2,2,3] | each name of one size
-        scaled_dot_product_attention [2,3] [2,3] [2,3] dropout_p=1.1 | at most 1; this is 1.1
-        split [4] 0 | 1 part or more, not into 0
-        split [4] -1 | 1 part or more, not into -1
-        embedding_bag i[1] [5,3] -0.1 | at most 1; this is -0.1
-        dropout [3] 1.5 | at most 1; this is 1.5
-        self_attention [2,10] 2 | 10 channels do not split evenly into the queries of 2 heads and
-        self_attention [2,20] 6 4 | 6 heads of queries do not split evenly among 4 of keys and
-        self_attention [2,12] 0 | 0 heads of queries do not
-        self_attention [2,12] -2 | -2 heads of queries do not
-        self_attention [2,12] 2 0 | evenly among 0 of keys
-        self_attention [2,12] 2 -2 | evenly among -2 of keys
-        self_attention [2,0] 2 | 0 channels do not split evenly
-        rotary [2,10] 0 4 | 10 channels do not hold 0 heads of 4
-        rotary [2,10] -2 -2 | 10 channels do not hold -2 heads of -2
-        rotary [2,10] 2 -2 | 10 channels do not hold 2 heads of -2
-        rotary [2,10] 3 4 | 10 channels do not hold 3 heads of 4
-        rotary [2,10] 2 5 | turned in pairs, by a base above 0; a head has 5
-        rotary [2,10] 1 10 base=0.0 | 10 channels, and the base is 0.0
-        rotary [2,10] 1 10 base=-1.0 | 10 channels, and the base is -1.0
-        qk_norm [2,10] 0 4 | 10 channels do not hold 0 heads
-        qk_norm [2,10] 3 4 | 10 channels do not hold 3 heads of 4
-        qk_norm [2,10] 2 5 base=10.0 | in pairs, by a base above 0; a head has 5
-        mlp [2,3] [5,4] None [3,5] None | x (..., C), up (F, C), up_bias (F), down (P, F), down_bi
-        mlp [2,3] [5,3] [4] [3,5] None | shapes are [2, 3], [5, 3], [4], [3, 5], None
-        mlp [2,3] [5,3] None [5,3] None | shapes are [2, 3], [5, 3], None, [5, 3], None
-        mlp [2,3] [5,3] None [3,5] [5] | shapes are [2, 3], [5, 3], None, [3, 5], [5]
-        mlp [2,3] [5,3] None [5] None | shapes are [2, 3], [5, 3], None, [5], None
-        mlp [2,3] [5,3] None [3,5] None 'relu' | one of gelu, relu2, gelu_tanh, not 'relu'; a gated
-        mlp [2,3] [5,3] None [3,5] None 'swiglu' | MLP is linear(swiglu(gate, h), down, down_bias)
-        swiglu [2,3] [3] | gate (...), x (...), each name of one size; shapes are [2, 3], [3]
-        gelu [3] approximate='erf' | not 'erf'
-        add [2,3] [4] | could not be broadcast
-    """,
-    IndexError: """
-        embedding i[[1,9]] [5,3] | id 9 at (0, 1) is not one of the 5 from 0 to 4
-        embedding i[-1] [5,3] | id -1 at (0,)
-        embedding_bag i[[0,5]] [5,3] | id 5 at (0, 1) is not one of the 5 from 0 to 4
-        embedding_bag i[[0,-5]] [5,3] | id -5 at (0, 1)
-        cross_entropy [2,3] i[0,3] | target 3 at (1,) is not one of the 3
-        cross_entropy [3,3] i[-100,0,-1] | target -1 at (2,)
-    """,
-    TypeError: """
-        scaled_dot_product_attention [2,3] [2,3] [2,3] i[[1,1],[1,1]] | (float); this is int64
-        rotary [2,12] 2 2.5 | 'float' object
-        qk_norm [2,12] 2 2.5 | 'float' object
-        embedding [1] [5,3] | ids are integers, and these are float64
-        embedding_bag i[1] [5,3] 0.5 7 | rng is a generator such as np.random.default_rng(0), not
-        dropout [3] 0.5 rng=7 | np.random.default_rng(0), not int
-    """}
-WRONG_CALLS = [(kind, *read(line.split("|")[0]), line.split("| ")[1])
-               for kind, table in WRONG.items() for line in lines(table)]
-# More, of types and numbers that no table has.
-ZERO = np.array(0)
-HUGE = np.array([1, 1 << 63], np.uint64)
-WRONG_CALLS += [
-    (ValueError, "cross_entropy", [np.ones(()), ZERO], {}, "logits (..., V), targets (...), each"),
-    (ValueError, "rotary", [np.ones((2, 10)), 1, 10], {"base": math.nan}, "and the base is nan"),
-    (ValueError, "embedding_bag", [ZERO, np.ones((5, 3))], {}, "ids (..., n), weight (V, C), each"),
-    (IndexError, "embedding", [HUGE, np.ones((5, 3))], {}, f"id {1 << 63} at (1,)")]
+def wrong(error, says, name, *args, **settings):
+    """A call that is refused: the error, words of its message, and an example as in EXAMPLES."""
+    example = call(name, *args, **settings)
+    return pytest.param(error, says, *example.values, id=example.id)
 
 
-@pytest.mark.parametrize("kind,name,args,settings,says", WRONG_CALLS)
-def test_errors_say_what_was_expected_and_name_op_types_and_shapes(kind, name, args, settings,
-                                                                   says):
-    with pytest.raises(kind) as caught:
+WRONG = [
+    wrong(ValueError, "[2, 3] has 3 columns, [4, 5] has 4 rows",
+          "matmul", Normal(2, 3), Normal(4, 5)),
+    wrong(ValueError, "to scale by a number, use *", "matmul", Normal(2, 3), Normal()),
+    wrong(ValueError, "expected x (..., inputs), weight (outputs, inputs), bias (outputs), ea",
+          "linear", Normal(2, 3), Normal(3, 5)),
+    wrong(ValueError, "each name of one size; shapes are [2, 3], [3, 5], None",
+          "linear", Normal(2, 3), Normal(3, 5)),
+    wrong(ValueError, "each name of one size; shapes are [2, 3], [5, 3], [4]",
+          "linear", Normal(2, 3), Normal(5, 3), Normal(4)),
+    wrong(ValueError, "weight (outputs, inputs)", "linear", Normal(3), Normal()),
+    wrong(ValueError, "weight (outputs, inputs)", "linear", Normal(3), Normal(3)),
+    wrong(ValueError, "weight (V, C), each name of one size; shapes are []",
+          "embedding", ints([[0, 5]]), Normal()),
+    wrong(ValueError, "weight (V, C), each name of one size; shapes are [7]",
+          "embedding", ints([[0, 5]]), Normal(7)),
+    wrong(ValueError, "weight (V, C), each name of one size; shapes are [7, 3, 2]",
+          "embedding", ints([[0, 5]]), Normal(7, 3, 2)),
+    wrong(ValueError, "weight (V, C), each name of one size; shapes are [1, 2], []",
+          "embedding_bag", ints([[0, 5]]), Normal()),
+    wrong(ValueError, "ids (..., n), weight (V, C), each name of one size",
+          "embedding_bag", ints([[0, 5]]), Normal(7)),
+    wrong(ValueError, "shapes are [1, 2], [7, 3, 2]",
+          "embedding_bag", ints([[0, 5]]), Normal(7, 3, 2)),
+    wrong(ValueError, "targets (...), each name of one size; shapes are [2, 3], [1]",
+          "cross_entropy", Normal(2, 3), ints([0])),
+    wrong(ValueError, "no target to average over, among 2 with ignore_index=-",
+          "cross_entropy", Normal(2, 3), ints([-100, -100])),
+    wrong(ValueError, "x (..., C), weight (C), bias (C), each", "layer_norm", Normal()),
+    wrong(ValueError, "each name of one size; shapes are [2, 3], [4], None",
+          "layer_norm", Normal(2, 3), Normal(4)),
+    wrong(ValueError, "shapes are [2, 3], None, [4]", "layer_norm", Normal(2, 3), None, Normal(4)),
+    wrong(ValueError, "x (..., C), weight (C), bias (C), each", "rms_norm", Normal()),
+    wrong(ValueError, "x (..., T, W), each name of one size; shapes are [3]",
+          "rotary", Normal(3), 1, 2),
+    wrong(ValueError, "x (..., T, W), each name of one size; shapes are [3]",
+          "qk_norm", Normal(3), 1, 2),
+    wrong(ValueError, "qkv (..., T, C), each", "self_attention", Normal(3), 1),
+    wrong(ValueError, "query (..., T, D), key (..., S, D), value",
+          "scaled_dot_product_attention", Normal(3), Normal(2, 3), Normal(2, 3)),
+    wrong(ValueError, "shapes are [2, 3], [3], [2, 3]",
+          "scaled_dot_product_attention", Normal(2, 3), Normal(3), Normal(2, 3)),
+    wrong(ValueError, "shapes are [2, 3], [2, 3], [3]",
+          "scaled_dot_product_attention", Normal(2, 3), Normal(2, 3), Normal(3)),
+    wrong(ValueError, "shapes are [2, 3], [2, 3], [5, 3]",
+          "scaled_dot_product_attention", Normal(2, 3), Normal(2, 3), Normal(5, 3)),
+    wrong(ValueError, "shapes are [2, 3], [2, 4], [2, 4]",
+          "scaled_dot_product_attention", Normal(2, 3), Normal(2, 4), Normal(2, 4)),
+    wrong(ValueError, "each name of one size",
+          "scaled_dot_product_attention", Normal(3, 4, 2, 3), Normal(2, 4, 2, 3),
+          Normal(2, 4, 2, 3)),
+    wrong(ValueError, "each name of one size",
+          "scaled_dot_product_attention", Normal(4, 2, 3), Normal(2, 2, 3), Normal(2, 2, 3)),
+    wrong(ValueError, "each name of one size",
+          "scaled_dot_product_attention", Normal(2, 4, 2, 3), Normal(4, 2, 3), Normal(4, 2, 3)),
+    wrong(ValueError, "each name of one size",
+          "scaled_dot_product_attention", Normal(4, 2, 3), Normal(4, 2, 3), Normal(2, 2, 3)),
+    wrong(ValueError, "at most 1; this is 1.1",
+          "scaled_dot_product_attention", Normal(2, 3), Normal(2, 3), Normal(2, 3), dropout_p=1.1),
+    wrong(ValueError, "1 part or more, not into 0", "split", Normal(4), 0),
+    wrong(ValueError, "1 part or more, not into -1", "split", Normal(4), -1),
+    wrong(ValueError, "at most 1; this is -0.1", "embedding_bag", ints([1]), Normal(5, 3), -0.1),
+    wrong(ValueError, "at most 1; this is 1.5", "dropout", Normal(3), 1.5),
+    wrong(ValueError, "10 channels do not split evenly into the queries of 2 heads and",
+          "self_attention", Normal(2, 10), 2),
+    wrong(ValueError, "6 heads of queries do not split evenly among 4 of keys and",
+          "self_attention", Normal(2, 20), 6, 4),
+    wrong(ValueError, "0 heads of queries do not", "self_attention", Normal(2, 12), 0),
+    wrong(ValueError, "-2 heads of queries do not", "self_attention", Normal(2, 12), -2),
+    wrong(ValueError, "evenly among 0 of keys", "self_attention", Normal(2, 12), 2, 0),
+    wrong(ValueError, "evenly among -2 of keys", "self_attention", Normal(2, 12), 2, -2),
+    wrong(ValueError, "0 channels do not split evenly", "self_attention", Normal(2, 0), 2),
+    wrong(ValueError, "10 channels do not hold 0 heads of 4", "rotary", Normal(2, 10), 0, 4),
+    wrong(ValueError, "10 channels do not hold -2 heads of -2", "rotary", Normal(2, 10), -2, -2),
+    wrong(ValueError, "10 channels do not hold 2 heads of -2", "rotary", Normal(2, 10), 2, -2),
+    wrong(ValueError, "10 channels do not hold 3 heads of 4", "rotary", Normal(2, 10), 3, 4),
+    wrong(ValueError, "turned in pairs, by a base above 0; a head has 5",
+          "rotary", Normal(2, 10), 2, 5),
+    wrong(ValueError, "10 channels, and the base is 0.0", "rotary", Normal(2, 10), 1, 10, base=0.0),
+    wrong(ValueError, "10 channels, and the base is -1.0",
+          "rotary", Normal(2, 10), 1, 10, base=-1.0),
+    wrong(ValueError, "10 channels do not hold 0 heads", "qk_norm", Normal(2, 10), 0, 4),
+    wrong(ValueError, "10 channels do not hold 3 heads of 4", "qk_norm", Normal(2, 10), 3, 4),
+    wrong(ValueError, "in pairs, by a base above 0; a head has 5",
+          "qk_norm", Normal(2, 10), 2, 5, base=10.0),
+    wrong(ValueError, "x (..., C), up (F, C), up_bias (F), down (P, F), down_bi",
+          "mlp", Normal(2, 3), Normal(5, 4), None, Normal(3, 5), None),
+    wrong(ValueError, "shapes are [2, 3], [5, 3], [4], [3, 5], None",
+          "mlp", Normal(2, 3), Normal(5, 3), Normal(4), Normal(3, 5), None),
+    wrong(ValueError, "shapes are [2, 3], [5, 3], None, [5, 3], None",
+          "mlp", Normal(2, 3), Normal(5, 3), None, Normal(5, 3), None),
+    wrong(ValueError, "shapes are [2, 3], [5, 3], None, [3, 5], [5]",
+          "mlp", Normal(2, 3), Normal(5, 3), None, Normal(3, 5), Normal(5)),
+    wrong(ValueError, "shapes are [2, 3], [5, 3], None, [5], None",
+          "mlp", Normal(2, 3), Normal(5, 3), None, Normal(5), None),
+    wrong(ValueError, "one of gelu, relu2, gelu_tanh, not 'relu'; a gated",
+          "mlp", Normal(2, 3), Normal(5, 3), None, Normal(3, 5), None, "relu"),
+    wrong(ValueError, "MLP is linear(swiglu(gate, h), down, down_bias)",
+          "mlp", Normal(2, 3), Normal(5, 3), None, Normal(3, 5), None, "swiglu"),
+    wrong(ValueError, "gate (...), x (...), each name of one size; shapes are [2, 3], [3]",
+          "swiglu", Normal(2, 3), Normal(3)),
+    wrong(ValueError, "not 'erf'", "gelu", Normal(3), approximate="erf"),
+    wrong(ValueError, "could not be broadcast", "add", Normal(2, 3), Normal(4)),
+    wrong(IndexError, "id 9 at (0, 1) is not one of the 5 from 0 to 4",
+          "embedding", ints([[1, 9]]), Normal(5, 3)),
+    wrong(IndexError, "id -1 at (0,)", "embedding", ints([-1]), Normal(5, 3)),
+    wrong(IndexError, "id 5 at (0, 1) is not one of the 5 from 0 to 4",
+          "embedding_bag", ints([[0, 5]]), Normal(5, 3)),
+    wrong(IndexError, "id -5 at (0, 1)", "embedding_bag", ints([[0, -5]]), Normal(5, 3)),
+    wrong(IndexError, "target 3 at (1,) is not one of the 3",
+          "cross_entropy", Normal(2, 3), ints([0, 3])),
+    wrong(IndexError, "target -1 at (2,)", "cross_entropy", Normal(3, 3), ints([-100, 0, -1])),
+    wrong(TypeError, "(float); this is int64",
+          "scaled_dot_product_attention", Normal(2, 3), Normal(2, 3), Normal(2, 3),
+          ints([[1, 1], [1, 1]])),
+    wrong(TypeError, "'float' object", "rotary", Normal(2, 12), 2, 2.5),
+    wrong(TypeError, "'float' object", "qk_norm", Normal(2, 12), 2, 2.5),
+    wrong(TypeError, "ids are integers, and these are float64",
+          "embedding", Normal(1), Normal(5, 3)),
+    wrong(TypeError, "rng is a generator such as np.random.default_rng(0), not",
+          "embedding_bag", ints([1]), Normal(5, 3), 0.5, 7),
+    wrong(TypeError, "np.random.default_rng(0), not int", "dropout", Normal(3), 0.5, rng=7),
+    # Types and numbers of more kinds.
+    wrong(ValueError, "logits (..., V), targets (...), each",
+          "cross_entropy", np.ones(()), np.array(0)),
+    wrong(ValueError, "and the base is nan", "rotary", Normal(2, 10), 1, 10, base=math.nan),
+    wrong(ValueError, "ids (..., n), weight (V, C), each",
+          "embedding_bag", np.array(0), Normal(5, 3)),
+    wrong(IndexError, f"id {1 << 63} at (1,)",
+          "embedding", np.array([1, 1 << 63], np.uint64), Normal(5, 3)),
+]
+
+
+@pytest.mark.parametrize("error, says, name, args, settings", WRONG)
+def test_errors_say_what_was_expected_and_name_op_types_and_shapes(
+        error, says, name, args, settings):
+    with pytest.raises(error) as caught:
         mg.OPS[name](*[Tensor(a) if isinstance(a, np.ndarray) else a for a in args], **settings)
     assert says in str(caught.value)
     first = args[0]
@@ -791,6 +532,6 @@ def test_check_shapes_compares_a_size_with_any_array_before():
 
 @pytest.mark.parametrize("rotated", [mg.rotary, mg.qk_norm])
 def test_rotary_turns_rows_from_first_on_as_it_turns_them_in_the_whole(rotated):
-    x = np.random.default_rng(0).standard_normal((2, 9, 8))
+    x = normal(2, 9, 8)
     whole = rotated(x, 2, 4, 100.0).data
     assert np.array_equal(rotated(x[:, 3:5], 2, 4, 100.0, first=3).data, whole[:, 3:5])

@@ -24,7 +24,8 @@ from model import Transformer, TransformerConfig
 from model.kv_cache.decoder import Decoder
 from tests.flags import count
 from tests.kit import ROOT, normal
-from tests.minigrad.test_formulas import EXAMPLES, RAGGED, computed
+from tests.minigrad.op_examples import EXAMPLES, computed
+from tests.minigrad.ragged_examples import RAGGED
 from tests.reliability.runs import differences, environment_of_all_threads
 
 FLAGS = {"rounds": (count, 1, "of compiling for this processor"),
