@@ -12,13 +12,12 @@ from model.attention import AttentionOptions, attention, causal_mask
 from model.layers import Linear
 from model.variants.alibi import AlibiAttention
 from tests.checking import check_gradients, close, frozen, gradients, random_weights
-from tests.kit import both_types, leaf, refusal
+from tests.kit import both_types, leaf, normal, refusal
 
-r = np.random.default_rng(0).standard_normal
 T, C = 7, 6
-X = r((2, T, C))                                            # (B, T, C)
-CONTEXT = r((2, 5, 4))                                      # (B, S, d_context)
-PADDING = np.arange(5) < [[[4]], [[2]]]                     # (B, 1, S)
+X = normal(2, T, C)                                       # (B, T, C)
+CONTEXT = normal(2, 5, 4)                                 # (B, S, d_context)
+PADDING = np.arange(5) < [[[4]], [[2]]]               # (B, 1, S)
 DOUBLE = dict(dtype=np.float64)
 FORMS = [
     AttentionOptions(),
@@ -66,7 +65,7 @@ QKV = {
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shapes", QKV.values(), ids=QKV)
 def test_attention_and_the_op_agree_in_values_and_gradients(shapes, causal, p):
-    arrays = [r(shape) for shape in shapes]
+    arrays = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
     queries, keys = (shape[-2] for shape in shapes[:2])
     mask = np.tri(queries, keys, dtype=bool) if causal else None
 
@@ -91,7 +90,9 @@ def test_attention_and_the_op_agree_in_values_and_gradients(shapes, causal, p):
     np.triu(np.full((T, 9), -np.inf, np.float32), k=1),
     np.tri(T, 9, dtype=bool)], ids=["open", "added", "bool"])
 def test_attention_also_returns_its_weights_before_dropout(mask, dtype, tolerance):
-    q, k, v = (r(shape).astype(dtype) for shape in ((3, T, 4), (3, 9, 4), (3, 9, 5)))
+    q = normal(3, T, 4, dtype=dtype)
+    k = normal(3, 9, 4, dtype=dtype, seed=1)
+    v = normal(3, 9, 5, dtype=dtype, seed=2)
     qkv = Tensor(q), Tensor(k), Tensor(v)
     e = np.exp(q @ k.swapaxes(1, 2) / 2)
     if mask is not None:
@@ -108,7 +109,7 @@ def test_attention_also_returns_its_weights_before_dropout(mask, dtype, toleranc
 
 
 def test_scaled_dot_product_attention_takes_a_mask_that_is_added_or_says_where_to_look():
-    qkv = [Tensor(r((T, 4))) for _ in range(3)]
+    qkv = [Tensor(a) for a in normal(3, T, 4)]
 
     def masked(mask):
         return mg.scaled_dot_product_attention(*qkv, attn_mask=mask).data
@@ -129,13 +130,13 @@ def test_WeightlessAttention_is_the_formula_with_the_input_three_times(scale):
 def test_CausalAttention_refuses_more_positions_than_it_was_made_for():
     layer = CausalAttention(C, 4, context_length=T)
     assert layer(Tensor(X.astype(np.float32))).shape == (2, T, 4)
-    assert refusal(ValueError, layer, Tensor(r((2, T + 1, C)))) == (
+    assert refusal(ValueError, layer, Tensor(normal(2, T + 1, C))) == (
         "the input has 8 positions; this attention was made for at most 7 (context_length)")
 
 
 def test_CrossAttention_is_not_changed_by_a_bit_of_what_padding_holds():
     layer = random_weights(CrossAttention(C, 8, d_context=4, **DOUBLE))
-    other = np.where(PADDING.swapaxes(1, 2), CONTEXT, r(CONTEXT.shape))
+    other = np.where(PADDING.swapaxes(1, 2), CONTEXT, normal(*CONTEXT.shape, seed=1))
     assert not np.array_equal(other, CONTEXT)
     padded = layer(Tensor(X), Tensor(CONTEXT), PADDING).data
     assert np.array_equal(padded, layer(Tensor(X), Tensor(other), PADDING).data)
@@ -151,7 +152,7 @@ def test_SelfAttention_reads_a_padded_sequence_as_it_would_alone(kind, settings)
     layer = random_weights(kind(C, 4, *settings, **DOUBLE))
     starts = (2, 4)                     # padding first, which the causal mask alone would not hide
     mask = np.arange(T) >= np.reshape(starts, (2, 1, 1))        # (B, 1, T)
-    elsewhere = np.where(mask.swapaxes(1, 2), X, r(X.shape))
+    elsewhere = np.where(mask.swapaxes(1, 2), X, normal(*X.shape, seed=1))
     padded = layer(Tensor(X), mask=mask).data
     other = layer(Tensor(elsewhere), mask=mask).data
     for b, start in enumerate(starts):
@@ -264,7 +265,7 @@ def test_causal_mask_hides_the_future_in_every_layer(dropout, dtype):
         before = layer(Tensor(X.astype(dtype)), rng=frozen()).data
         for cut in range(1, T):
             changed = X.copy()
-            changed[:, cut:] = r(changed[:, cut:].shape)
+            changed[:, cut:] = normal(*changed[:, cut:].shape, seed=1)
             after = layer(Tensor(changed.astype(dtype)), rng=frozen()).data
             assert np.array_equal(before[:, :cut], after[:, :cut]), (layer, cut)
             assert (before[:, cut] != after[:, cut]).any(), (layer, cut)
@@ -335,7 +336,7 @@ def test_SelfAttention_starts_with_weights_that_keep_the_variance():
     other = CrossAttention(64, 48, d_context=100, rng=frozen())
     for inputs, parts in ((64, [layer.query, layer.key, layer.value, other.query]),
                           (100, [other.key, other.value])):
-        x = Tensor(r((20, inputs)).astype(np.float32))
+        x = Tensor(normal(20, inputs).astype(np.float32))
         for part in parts:
             assert part.weight.shape == (48, inputs)
             assert abs(part(x).data.std() - 1) < 0.2

@@ -10,10 +10,9 @@ from model.attention import AttentionOptions
 from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
                           sinusoids)
 from tests.checking import random_weights
-from tests.kit import refusal
+from tests.kit import normal, refusal
 
-r = np.random.default_rng(0).standard_normal
-X = r((2, 3, 8))                                            # (B, T, C)
+X = normal(2, 3, 8)                                       # (B, T, C)
 erf = np.vectorize(math.erf)
 CONFIG = TransformerConfig(
     vocab_size=50,

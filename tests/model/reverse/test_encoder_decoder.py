@@ -14,10 +14,9 @@ from tests.kit import refusal
 V = 9
 C = 8
 H = 2
-rng = np.random.default_rng(0)
-SOURCE = rng.integers(3, V, size=(3, 5))                                # (B, S)
+SOURCE, WRITTEN = np.random.default_rng(0).integers(3, V, size=(2, 3, 5))    # (B, S) each
 SOURCE[1, 3:] = SOURCE[2, 1:] = PAD
-TARGET = np.concatenate([np.full((3, 1), BEGIN), rng.integers(3, V, size=(3, 5))], axis=1)  # (B, T)
+TARGET = np.concatenate([np.full((3, 1), BEGIN), WRITTEN], axis=1)           # (B, T)
 LENGTHS = 5, 3, 1
 
 
