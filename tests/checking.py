@@ -5,6 +5,8 @@ import minigrad as mg
 
 # Settings of gradcheck, far below its defaults.  One direction finds a wrong number as surely as 2.
 STRICT = dict(rtol=1e-6, atol=1e-7, directions=1)
+# By which a kernel may differ from its formula, where the largest number counts.
+TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
 
 
 def random_weights(module, scale=1.0):
@@ -62,6 +64,14 @@ def gradients(out, *leaves):
         one.grad = None
     weighted(out).backward()
     return [one.grad for one in leaves]
+
+
+def assert_close(actual, expected, dtype):
+    """Equal up to the rounding of their type, where the largest number counts."""
+    assert actual.dtype == expected.dtype == dtype
+    assert actual.shape == expected.shape
+    scale = max(1, np.abs(expected).max(initial=0))
+    assert np.abs(actual - expected).max(initial=0) <= TOLERANCE[dtype] * scale
 
 
 def close(xs, ys):

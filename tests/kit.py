@@ -46,6 +46,16 @@ def leaf(values, dtype=None):
     return mg.Tensor(np.array(values, dtype), requires_grad=True)
 
 
+def bag(ids, table):
+    """Sums of rows of a table, whose gradient is kept by rows."""
+    return mg.embedding_bag(np.array(ids), table)
+
+
+def by_name(recorder):
+    """The places of a recorder that have a name, by name."""
+    return {place.name: place for place in recorder.places() if place.name}
+
+
 def scales(block):
     """The names of the floats in a block."""
     return {"d", "m", "half", "upper"} & {*block.names}

@@ -21,7 +21,6 @@ from model.checkpoint import save_checkpoint
 from model.command import Parser
 from model.options import problems
 from tests.kit import ROOT, python, refusal, written
-from tests.test_house import CHAPTERS, ROOMS
 
 PAGES = {path.name: path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md",
                                       *sorted(ROOT.glob("docs/*.md")))}
@@ -253,30 +252,3 @@ def test_each_figure_has_the_command_that_draws_it_in_its_section_or_in_the_map(
                  for word in words]
         for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", section):
             assert f"docs/{pathlib.Path(picture).name}" in drawn
-
-
-def drawn_in_the_map():
-    drawing, = [block for block in blocks_of("", TEXTS["map.md"]) if "\nminigrad/\n" in block]
-    folders = []
-    for names in (row[:25] for row in drawing.splitlines()):    # what they are stands beside them
-        for name in re.findall(r"\w+", names.replace(".py", "")):
-            folders[re.match(" *", names).end() // 2:] = [name]
-            yield ".".join(folders)
-
-
-def test_the_drawing_in_the_map_has_every_room_and_each_file_that_it_names():
-    drawn = set(drawn_in_the_map())
-    for name in drawn:
-        path = ROOT.joinpath(*name.split("."))
-        assert path.is_dir() or path.with_suffix(".py").exists(), path
-    assert {*ROOMS, *CHAPTERS} <= drawn
-
-
-def test_the_table_in_the_map_says_which_room_imports_which():
-    said = {}
-    for rooms, imports in re.findall(r"^\| (`m[\w/`, ]+) \| (`m[\w/`, ]+) \|$", TEXTS["map.md"],
-                                     re.M):
-        names = [[path.strip("/").replace("/", ".") for path in re.findall(r"`([^`]+)`", cell)]
-                 for cell in (rooms, imports)]
-        said |= dict.fromkeys(names[0], names[1])
-    assert said == {room: to.split() for room, to in ROOMS.items() if to}

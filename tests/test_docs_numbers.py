@@ -17,22 +17,13 @@ from model.reverse.__main__ import JUDGED
 from model.settings import MODERN, Settings, recipe
 from model.walk.stations import STATIONS
 from tests.benchmarks.tiles import PROCESSORS
+from tests.documents import WORDS, stated
 from tests.kit import ROOT
-from tests.minigrad.test_gradcheck import WRONG
-from tests.model import test_markov as markov
 from tests.sizes import MAIN_PART, sizes_here, total
 
-DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen".split()
 README, MAP, RECIPE, SPEED, SURVIVAL, TRUST = "README.md", *(
     f"docs/{name}.md" for name in ("map", "recipe", "speed", "survival", "trust"))
 OPS, TRANSFORMER = "tests/minigrad/test_ops.py", "tests/model/test_transformer.py"
-
-
-def stated(document, pattern):
-    """The groups of each match in a document, whose lines are joined."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    return re.findall(pattern, " ".join(text.translate(DIGITS).split()))
 
 
 def lines(*names):
@@ -119,14 +110,10 @@ STATED = [
      r"\(the one before `last.npz`\) and `(\w+\.csv)`", lambda: (BEST, LAST, PREVIOUS, LOG)),
     ("model/settings.py", r"folder for (\S+) \(best\), (\S+) \(to resume from\), \" \"(\S+) \(the "
      r"one before it\), ([\w.]+)", lambda: (BEST, LAST, PREVIOUS, LOG)),
-    *[(document, r"each of (\d+) wrong gradients", lambda: str(len(WRONG)))
-      for document in (README, TRUST)],
     *[(document, r"differences(?:\*\*,)? to 10(-\d)", lambda: exponent(OPS))
       for document in (README, TRUST)],
     *[(document, r"whole model(?: agrees, too)?, to 10(-\d)", lambda: exponent(TRANSFORMER))
       for document in (README, TRUST)],
-    (TRUST, r"(\w+) of ten characters copy the one (\w+) places before",
-     lambda: (WORDS[round(10 * markov.COPIED)], WORDS[markov.BACK])),
     ("minigrad/kernels/__init__.py", r"LANES = (\d+)", lambda: str(lanes.LANES)),
     *[(document, r"compil\w+ (\d+) kernels", kernels_of_a_run)
       for document in (RECIPE, MAP, SPEED, "docs/install.md")],

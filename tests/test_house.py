@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from tests.sizes import READING_PATH, sizes_here, total
+from tests.sources import defined_in, tree_of
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Folders of the book; all others of `minigrad` and `model` are rooms.
@@ -51,11 +52,6 @@ def name_of(path):
 
 FILES = {name_of(path): path for folder in ("minigrad", "model", "data")
          for path in (ROOT / folder).rglob("*.py")} | {"train": ROOT / "train.py"}
-
-
-@functools.cache
-def tree_of(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -193,17 +189,6 @@ def test_no_folder_and_no_function_is_too_long_to_take_in():
                 assert length <= MOST_LINES, f"{path}: {f.name} has {length}"
 
 
-def defined_in(path):
-    """The names of functions, classes and module variables that a file defines."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            yield node.name
-    for node in tree_of(path).body:
-        if isinstance(node, ast.Assign):
-            yield from (name.id for target in node.targets for name in ast.walk(target)
-                        if isinstance(name, ast.Name))
-
-
 @pytest.mark.parametrize("page, least", [("README.md", 12), ("docs/map.md", 20)])
 def test_what_a_page_says_is_in_a_file_is_defined_there(page, least):
     rows = re.findall(r"^\| .+ \| `([\w/]+\.py)` \| (`.+`) \|$",
@@ -217,11 +202,51 @@ def test_the_readme_has_at_most_200_lines():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 
+def the_map():
+    return (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+
+
 def test_the_map_names_every_file_beside_its_folder():
-    tree = (ROOT / "docs/map.md").read_text(encoding="utf-8").partition("```\ntrain.py ")[2]
+    tree = the_map().partition("```\ntrain.py ")[2]
     said = dict(re.findall(r"^ {0,4}(\w+)/\s(.+?)(?=^ {0,4}\w+/\s)", tree, re.M | re.S))
     for path in {*FILES.values()} - {ROOT / "train.py"}:
         found = tree if path.parent.parent == ROOT else (
             said.get(path.parent.name) or said[path.parent.parent.name])
         if not re.match(r"__|e\d_", path.stem):         # no package, no exercise
             assert re.search(rf"\b{path.stem}\b", found), f"{path} is not in {found}"
+
+
+def drawn_in_the_map():
+    drawing, = re.findall(r"^```\n(train\.py .*?)^```", the_map(), re.M | re.S)
+    folders = []
+    for names in (row[:25] for row in drawing.splitlines()):    # what they are stands beside them
+        for name in re.findall(r"\w+", names.replace(".py", "")):
+            folders[re.match(" *", names).end() // 2:] = [name]
+            yield ".".join(folders)
+
+
+def test_the_drawing_in_the_map_has_every_room_and_each_file_that_it_names():
+    drawn = set(drawn_in_the_map())
+    for name in drawn:
+        path = ROOT.joinpath(*name.split("."))
+        assert path.is_dir() or path.with_suffix(".py").exists(), path
+    assert {*ROOMS, *CHAPTERS} <= drawn
+
+
+def test_the_table_in_the_map_says_which_room_imports_which():
+    said = {}
+    for rooms, imports in re.findall(r"^\| (`m[\w/`, ]+) \| (`m[\w/`, ]+) \|$", the_map(), re.M):
+        names = [[path.strip("/").replace("/", ".") for path in re.findall(r"`([^`]+)`", cell)]
+                 for cell in (rooms, imports)]
+        said |= dict.fromkeys(names[0], names[1])
+    assert said == {room: to.split() for room, to in ROOMS.items() if to}
+
+
+def test_no_file_of_tests_imports_another_one():
+    """What several need has a file of its own, such as tests/kit.py, so that each can be changed
+    alone."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                whole = ast.unparse(node)
+                assert not re.search(r"\btest_\w+", whole), f"{path}: {whole}"

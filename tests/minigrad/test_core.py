@@ -13,8 +13,7 @@ import minigrad as mg
 from minigrad import core
 from minigrad.core import Node, Tensor
 from minigrad.watching import watch_ops
-from tests.kit import leaf, python, refusal
-from tests.minigrad.test_gradients import bag
+from tests.kit import bag, leaf, python, refusal
 
 
 @pytest.fixture

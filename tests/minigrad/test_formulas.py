@@ -10,21 +10,11 @@ from minigrad import formulas, random
 from minigrad.formulas import formula
 from minigrad.kernels.compiler import compiling
 from tests import plain
-from tests.checking import frozen
+from tests.checking import assert_close, frozen
 from tests.kit import both_types, compiled_only, normal, python
 from tests.minigrad.op_examples import (EXAMPLES, Normal, Whole, applied, call, computed,
                                         in_another_layout, in_strides, ints, leaves)
 from tests.minigrad.ragged_examples import RAGGED
-
-TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
-
-
-def assert_close(actual, expected, dtype):
-    """Equal up to the rounding of their type, where the largest number counts."""
-    assert actual.dtype == expected.dtype == dtype
-    assert actual.shape == expected.shape
-    scale = max(1, np.abs(expected).max(initial=0))
-    assert np.abs(actual - expected).max(initial=0) <= TOLERANCE[dtype] * scale
 
 
 @both_types

@@ -9,6 +9,7 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.formulas import Drop, How
+from tests.documents import stated
 from tests.kit import attention_gradients, normal, refusal
 
 SQUARES = normal(3, 4, 4)         # of queries, keys and values, too
@@ -211,6 +212,11 @@ WRONG = {
 CUT = {
     "a gradient cut by detach": (lambda x: x.detach() * x, [normal(3)]),
     "a gradient cut by NumPy": (lambda x: Tensor(np.tanh(x.data)), [normal(3)])}
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/trust.md"])
+def test_gradcheck_is_shown_as_many_wrong_gradients_as_a_document_states(document):
+    assert stated(document, r"each of (\d+) wrong gradients") == [str(len(WRONG))]
 
 
 @pytest.mark.parametrize("f, args", (WRONG | CUT).values(), ids=WRONG | CUT)

@@ -4,11 +4,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.gradients import Added, Rows, unbroadcast
-from tests.kit import leaf
-
-
-def bag(ids, table):
-    return mg.embedding_bag(np.array(ids), table)
+from tests.kit import bag, leaf
 
 
 def test_Added_is_summed_with_other_gradients_and_shared_with_none():

@@ -11,6 +11,7 @@ import data
 import minigrad as mg
 import train
 from model.settings import Settings
+from tests.documents import WORDS, stated
 from tests.kit import run_of
 
 V = 5                                                       # characters
@@ -66,3 +67,8 @@ def test_a_model_of_a_markov_source_reaches_its_entropy_rate_and_no_less():
     for early in losses[:, :BACK - 1].T:                    # and those that cannot see so far
         loss, error = mean_and_error(early)
         assert math.log(V) - 4 * error < loss < math.log(V) + 0.03
+
+
+def test_the_source_is_the_one_that_the_document_describes():
+    assert stated("docs/trust.md", r"(\w+) of ten characters copy the one (\w+) places before") == [
+        (WORDS[round(10 * COPIED)], WORDS[BACK])]

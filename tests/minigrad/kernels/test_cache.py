@@ -14,7 +14,7 @@ import pytest
 from minigrad.kernels.compiler import cache, compiling
 from minigrad.kernels.compiler.compiling import C1
 from tests.kit import compiled_only, python
-from tests.minigrad.kernels.test_compiling import doubled
+from tests.minigrad.kernels.newly import doubled
 
 pytestmark = compiled_only
 CONTENT = bytes(range(256)) * 4

@@ -11,26 +11,16 @@ import pytest
 import minigrad as mg
 from minigrad import formulas
 from minigrad.kernels.compiler import compiling
-from minigrad.kernels.compiler.compiling import C1
-from minigrad.kernels.compiler.parallel import share
 from model import CharTokenizer, Transformer, generate
 from model.kv_cache import decoder
 from model.processes import Ranks
 from model.run import optimizer_of
 from model.settings import RECIPES, Settings
 from tests.kit import compiled_only
+from tests.minigrad.kernels.newly import doubled
 
 pytestmark = compiled_only
 FLAGS = {"reassoc", "contract", "fast", "arcp", "afn", "nnan", "ninf", "nsz"}
-
-
-def doubled():
-    """A kernel that nobody has compiled, and what is known of it."""
-    @compiling.kernel
-    def double(thread, threads, x: C1):
-        for i in share(x.size, thread, threads):
-            x[i] *= 2
-    return double, compiling.KERNELS["double"]
 
 
 def test_compiling_is_announced_once_and_only_where_a_kernel_is_not_on_disk(folder, capsys):
@@ -101,7 +91,7 @@ import os, sys
 os.environ["NUMBA_CACHE_DIR"] = sys.executable      # no folder
 import minigrad
 from minigrad.kernels.compiler.compiling import KERNELS
-from tests.minigrad.kernels.test_linking import code_of
+from tests.minigrad.kernels.newly import code_of
 for name in ("norm_vjp", "softmax"):
     print(code_of(KERNELS[name]))
 """

@@ -18,8 +18,8 @@ from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
+from tests.checking import assert_close
 from tests.kit import attention_gradients, both_types, compiled_only, normal, refusal
-from tests.minigrad.test_formulas import assert_close
 
 
 by_both = pytest.mark.parametrize("on", [formulas, plain])

@@ -13,18 +13,12 @@ from minigrad.kernels.compiler.compiling import C1, C2, kernel
 from minigrad.kernels.compiler.linking import by_pointers, serial
 from minigrad.kernels.compiler.parallel import share
 from tests.kit import both_types, compiled_only
+from tests.minigrad.kernels.newly import code_of
 
 pytestmark = compiled_only
 
 
 KERNELS = dict(compiling.KERNELS)
-
-
-def code_of(kernel, dtype=np.float32):
-    """LLVM's optimised code of a kernel's version for a float type."""
-    kernel.compile(dtype)
-    compiled, = kernel.versions[np.dtype(dtype)].overloads.values()
-    return str(compiled.library._get_module_for_linking())
 
 
 def vector_bits(code):

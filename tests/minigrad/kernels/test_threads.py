@@ -4,7 +4,6 @@ import math
 import os
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -20,6 +19,7 @@ from model.reverse import __main__ as reverse
 from model.run import decayed_and_other
 from model.settings import Settings
 from tests.kit import compiled_only
+from tests.minigrad.kernels.newly import Slow
 
 on_threads = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
 by_fork = pytest.mark.skipif(sys.platform in ("win32", "darwin"),
@@ -251,23 +251,6 @@ def test_two_models_trained_at_once_become_what_each_becomes_alone():
     assert np.array_equal(alone, together) and not np.array_equal(*alone)
 
 
-class Slow:
-    """What stands for a kernel whose compilation takes a while."""
-    made = 0
-
-    def __init__(self, *arguments):
-        Slow.made += 1
-        time.sleep(0.05)
-
-    def compile(self, signature):
-        pass
-
-    def __call__(self, *arguments):
-        pass
-
-    disable_compile = __call__
-
-
 @compiled_only
 def test_python_threads_that_need_a_kernel_wait_for_one_compilation(monkeypatch):
     monkeypatch.setattr(compiling, "_njit", Slow)
@@ -313,7 +296,7 @@ def test_a_child_forked_after_kernels_ran_computes_the_same_on_workers_of_its_ow
 @by(FORK + """
 import signal
 from minigrad.kernels.compiler import compiling
-from tests.minigrad.kernels.test_threads import Slow
+from tests.minigrad.kernels.newly import Slow
 begun = threading.Event()
 
 def slow(*arguments):

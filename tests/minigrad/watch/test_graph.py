@@ -8,13 +8,9 @@ import pytest
 import minigrad as mg
 from minigrad import core
 from minigrad.watch.graph import WIDTH
-from tests.kit import leaf, normal
+from tests.kit import by_name, leaf, normal
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def by_name(recorder):
-    return {place.name: place for place in recorder.places() if place.name}
 
 
 def made_of(place):

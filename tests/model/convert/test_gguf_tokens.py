@@ -16,8 +16,8 @@ from model.convert.gguf_tokens import PROBES, SPLITS, check, ends_of, keys_of, p
 from model.convert.model_file import FormatError
 from model.convert.tokens import TokenTokenizer
 from tests.kit import refusal
-from tests.model.convert.test_gguf import MERGES, TOKENS, V, llama, written
-from tests.token_files import END, byte_fallback, byte_level, of_words, special
+from tests.model.convert.gguf_files import TOKENS, V, llama, written
+from tests.token_files import END, MERGES, byte_fallback, byte_level, of_words, special
 
 pytestmark = pytest.mark.needs("gguf", "convert")
 

@@ -11,7 +11,7 @@ from model.convert import checkpoint, gguf, model_file, nanogpt, safetensors
 from model.convert.model_file import FormatError, text_of
 from model.convert.tokens import TokenTokenizer
 from tests.kit import model_of, refusal, written
-from tests.model.convert import test_gguf, test_nanogpt, test_safetensors
+from tests.model.convert import gguf_files, nanogpt_files, safetensors_files
 from tests.reliability.damage import mutated
 
 
@@ -39,11 +39,11 @@ def test_without_a_library_the_message_says_how_to_install_it(library, extra, re
 def sound(path, reader):
     """Write a sound file of a format."""
     if reader is gguf:
-        test_gguf.written(path, *test_gguf.llama())
+        gguf_files.written(path, *gguf_files.llama())
     elif reader is nanogpt:
-        test_nanogpt.saved(path)
+        nanogpt_files.saved(path)
     else:
-        found = test_safetensors.written(path)
+        found = safetensors_files.written(path)
         if reader is checkpoint:
             save_checkpoint(path, model_of(found.config, found.weights), found.tokenizer)
 

@@ -5,27 +5,17 @@ import json
 import numpy as np
 import pytest
 
-from model import CharTokenizer, Transformer, TransformerConfig
 from model.convert import safetensors
-from model.convert.model_file import FormatError, ModelFile
+from model.convert.model_file import FormatError
 from tests.kit import memory, refusal
+from tests.model.convert.safetensors_files import CONFIG, SIZES, TOKENIZER, written
 
 pytestmark = pytest.mark.needs("convert")
-
-TOKENIZER = CharTokenizer.of("b\n'a\0é漢🙂")
-SIZES = dict(vocab_size=TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4)
-CONFIG = TransformerConfig(**SIZES)
 
 
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "model.safetensors"
-
-
-def written(path):
-    found = ModelFile("checkpoint", CONFIG, Transformer(CONFIG).state_dict(), TOKENIZER)
-    safetensors.write(path, found)
-    return found
 
 
 def test_what_is_written_comes_back_to_the_bit_here_and_in_the_library(path):

@@ -18,8 +18,8 @@ from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer, with_metadata
 from model.beginning import load_initial
 from tests.kit import arrays, normal, refusal
-from tests.model.convert.test_gguf import F16, MERGES, Q8_0, TOKENS, V, gpt2, llama, written
-from tests.token_files import byte_level
+from tests.model.convert.gguf_files import F16, Q8_0, TOKENS, V, gpt2, llama, written
+from tests.token_files import MERGES, byte_level
 
 pytestmark = pytest.mark.needs("gguf")
 

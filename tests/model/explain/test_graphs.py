@@ -10,7 +10,7 @@ from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.explain import __main__ as explain
 from model.explain import graphs
 from model.look import __main__ as look
-from tests.minigrad.watch.test_graph import by_name
+from tests.kit import by_name
 
 
 @pytest.mark.parametrize("graph, expected", [

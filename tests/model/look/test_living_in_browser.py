@@ -12,14 +12,11 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import random
 from model import Transformer, TransformerConfig, generate, load_checkpoint
-from model.checkpoint import Checkpoint
 from model.generation import window_start
 from model.look import weights
-from model.look.page import gather, html
 from model.score.text import text_losses
-from tests.browser import asked, of, opened, prefer, press, resize
-from tests.kit import written
-from tests.model.look.test_reading import maps_of
+from tests.browser import asked, of, prefer, press, resize
+from tests.model.look.pages import ON_PAPER, maps_of, opened_page
 
 pytestmark = pytest.mark.needs("browser")
 LETTERS = "\n abcdefghijklmnopqrstuvwxyz.</script>&'\""
@@ -44,15 +41,6 @@ def of_kind(options, block_size=12, seed=0, characters=LETTERS, heads=4, channel
     for p in model.parameters():
         p.data += rng.normal(0, 0.3, p.shape).astype(np.float32)
     return model, tokenizer
-
-
-def opened_page(driver, folder, model, tokenizer, text, training=None, live=True, source=""):
-    """The page, which has drawn itself without a complaint."""
-    checkpoint = Checkpoint(model, tokenizer, training or {}, {})
-    page = opened(driver, written(
-        folder / "live.html", html(*gather(checkpoint, text, source, folder, live))))
-    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
-    return page
 
 
 def typed(page, text, at=None):
@@ -755,12 +743,6 @@ def test_letters_lie_where_the_field_has_them_from_right_to_left_too(page):
             && ['scrollHeight', 'clientHeight'].every((x) => input[x] === letters.clientHeight)
             """), text
     assert of(page, "input.dir + letters.dir") == "autoauto"
-
-
-ON_PAPER = """['card', 'flow', 'text'].map((id) => byId(id).getBoundingClientRect())
-    .every((x, i, all) => x.left === all[2].left && (i || x.bottom <= all[1].top))
-    && getComputedStyle($('.level')).breakInside === 'avoid'
-    && $('.cost .more').checkVisibility()"""
 
 
 @pytest.mark.parametrize("media, features", [

@@ -23,7 +23,7 @@ from model.scoring import yardstick
 from model.checkpoint import Checkpoint
 from tests.browser import facts_of
 from tests.kit import ROOT, memory, opinionated, refusal
-from tests.model.look.test_reading import maps_of
+from tests.model.look.pages import maps_of
 from tests.token_files import byte_fallback, byte_level
 
 TEXT = "the quick brown fox runs\nover the green wood"

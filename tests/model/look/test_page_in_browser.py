@@ -12,8 +12,7 @@ from model.generation import window_start
 from model.score.text import text_losses
 from tests.browser import asked, chosen, of, opened, prefer, resize
 from tests.kit import written
-from tests.model.look.test_living_in_browser import ON_PAPER, opened_page
-from tests.model.look.test_reading import maps_of
+from tests.model.look.pages import ON_PAPER, maps_of, opened_page
 from tests.token_files import byte_level
 
 pytestmark = pytest.mark.needs("browser")

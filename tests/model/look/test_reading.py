@@ -4,14 +4,11 @@ import pytest
 
 import minigrad as mg
 from model import Transformer, TransformerConfig
-from model.look.reading import attention_maps, lens, read, watch
+from model.look.reading import lens, read, watch
 from model.generation import window_start
 from tests.kit import opinionated
-from tests.model.test_transformer import IDS, OPTIONS, PARTS, SMALL, changed, enlarged as large
-
-
-def maps_of(model, ids):
-    return attention_maps(model, watch(model, ids))
+from tests.model.forms import IDS, OPTIONS, PARTS, SMALL, changed, enlarged as large
+from tests.model.look.pages import maps_of
 
 
 def enlarged(block_size=8, **options):

@@ -9,8 +9,8 @@ from model.config import TransformerConfig
 from model.walk.published import WORDS
 from model.walk.stations import STATIONS
 from tests.kit import ROOT
-from tests.model.walk.test_stations import EACH, texts, values
-from tests.test_house import defined_in
+from tests.model.walk.shown import EACH, texts, values
+from tests.sources import defined_in
 
 
 def degrees(x, y):

@@ -10,10 +10,11 @@ from minigrad import Tensor
 from model.walk.practice import exercises
 from model.walk.published import WORDS
 from model.walk.screen import number
-from model.walk.station import Question, Table
+from model.walk.station import Question
 from model.walk.stations import STATIONS
 from model.walk.stations.one_head import published_head
 from tests.kit import ROOT
+from tests.model.walk.shown import EACH, tables, texts, values
 
 # Rows of the worked examples, as they were printed elsewhere: station, a table's title, its rows
 # from the first or the one named on.
@@ -63,22 +64,6 @@ PRINTED = [
     (7, "Numbers in one head, in a layer, in all layers", "a full value matrix",
      "150,994,944 14,495,514,624 1,391,569,403,904"),
 ]
-EACH = pytest.mark.parametrize("n", range(1, len(STATIONS) + 1))
-
-
-def tables(n):
-    return {part.title: part for part in STATIONS[n - 1].parts() if isinstance(part, Table)}
-
-
-def values(n, title):
-    return tables(n)[title].values
-
-
-def texts(n):
-    """Every text of a station, with that of its question and its answer."""
-    for part in STATIONS[n - 1].parts():
-        if not isinstance(part, Table):
-            yield from part if isinstance(part, Question) else [part]
 
 
 def as_printed(table):
