@@ -21,10 +21,6 @@ from tests.plain import by_every_way    # noqa: E402, F401
 
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
-# Words of test files that need kernels in float64, or all of them: these run later, because another
-# process compiles meanwhile, in float32 first.
-LATER = re.compile(r"float64|gradcheck|check_gradients|\bDecoder\b|by_every_way|both_types|"
-                   "^from tests import plain", re.M)
 LONGEST = 600       # seconds, after which a process is taken to hang
 COMPILE = """
 import itertools, minigrad
@@ -41,6 +37,8 @@ def pytest_configure(config):
                             "tests before this one, which has its end as `ended`")
     config.addinivalue_line("markers", "needs(*extras): without these extras of setup.cfg the test "
                             "is skipped; those of a test replace those of its file")
+    config.addinivalue_line("markers", "late: runs after others, as it needs kernels in float64 or "
+                            "all kernels: another process compiles these, in float32 first")
     for extra in filter(None, os.environ.get("REQUIRE_EXTRAS", "").split(",")):
         if said := lacking(extra):
             raise pytest.UsageError(f"REQUIRE_EXTRAS: {said}")
@@ -49,13 +47,11 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Skip tests without their extra.  Begin with tests that need few kernels; end with those of
     processes that run meanwhile."""
-    later = {path: bool(LATER.search(path.read_text(encoding="utf-8")))
-             for path in {item.path for item in items}}
-
     def place(item):
         folder = item.path.relative_to(ROOT / "tests").parts[0]
-        return (item.get_closest_marker("meanwhile") is not None, folder == "benchmarks",
-                later[item.path], folder == "minigrad")
+        late = folder == "minigrad" or item.get_closest_marker("late") is not None
+        return (item.get_closest_marker("meanwhile") is not None, folder == "benchmarks", late,
+                folder == "minigrad")
     items.sort(key=place)
     for item in items:
         needs = item.get_closest_marker("needs")

@@ -9,6 +9,7 @@ import minigrad as mg
 from model import TransformerConfig
 from tests.kit import ROOT, arrays, leaf, model_of
 
+pytestmark = pytest.mark.late
 FOLDER = ROOT / "tests" / "reference"
 REFERENCE = arrays(FOLDER / "transformer.npz") | arrays(FOLDER / "families.npz")
 MODELS = [name.removesuffix("/config") for name in REFERENCE if name.endswith("/config")]

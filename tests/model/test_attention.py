@@ -14,6 +14,7 @@ from model.variants.alibi import AlibiAttention
 from tests.checking import check_gradients, close, frozen, gradients, random_weights
 from tests.kit import both_types, leaf, normal, refusal
 
+pytestmark = pytest.mark.late
 T, C = 7, 6
 X = normal(2, T, C)                                       # (B, T, C)
 CONTEXT = normal(2, 5, 4)                                 # (B, S, d_context)

@@ -16,6 +16,7 @@ from tests import kit, plain
 from tests.kit import refusal
 from tests.pairwise import pairwise
 
+pytestmark = pytest.mark.late
 USUAL = dict(vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16)
 PARTS = pairwise([dict(position=position) for position in POSITIONS],
                  [dict(norm=norm) for norm in NORMS],

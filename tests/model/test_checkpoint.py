@@ -26,6 +26,7 @@ from model.score.text import text_losses
 from tests.kit import arrays, blocks, memory, packed_copy, refusal, same, written
 from tests.token_files import byte_level
 
+pytestmark = pytest.mark.late
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
 TOKENIZER = CharTokenizer(TEXT)
 CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4,

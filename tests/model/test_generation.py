@@ -16,6 +16,7 @@ from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning, stream
 from tests.kit import normal, opinionated, refusal
 from tests.token_files import END, byte_fallback, byte_level, special
 
+pytestmark = pytest.mark.late
 INF = math.inf
 TOKENIZER = CharTokenizer("\t\n abcdefgh")     # in which the line break is not the first
 

@@ -12,6 +12,7 @@ from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGram
 from tests.checking import random_weights
 from tests.kit import normal, refusal
 
+pytestmark = pytest.mark.late
 X = normal(2, 3, 8)                                       # (B, T, C)
 erf = np.vectorize(math.erf)
 CONFIG = TransformerConfig(

@@ -6,6 +6,7 @@ would be a look at the answer.  Losses and entropies are in nats per character.
 import math
 
 import numpy as np
+import pytest
 
 import data
 import minigrad as mg
@@ -14,6 +15,7 @@ from model.settings import Settings
 from tests.documents import WORDS, stated
 from tests.kit import run_of
 
+pytestmark = pytest.mark.late
 V = 5                                                       # characters
 BACK, COPIED = 3, 0.9                                       # of the source
 T = 6                                                       # of a window

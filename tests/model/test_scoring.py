@@ -19,6 +19,7 @@ from model.config import POSITIONS
 from tests import kit
 from tests.pairwise import pairwise
 
+pytestmark = pytest.mark.late
 V = 11
 T = 12
 C = 8

@@ -16,6 +16,8 @@ from tests.checking import Counting, frozen, put
 from tests.kit import both_types, memory, refusal
 from tests.model.forms import IDS, OPTIONS, PARTS, SMALL, TARGETS, changed, enlarged
 
+pytestmark = pytest.mark.late
+
 
 def loss_of(model, rng=None):
     return mg.cross_entropy(model(IDS, rng), TARGETS)

@@ -22,6 +22,7 @@ from model.interrupts import Interrupts
 from tests.kit import at_home, memory, nobody_reads, refused, stored
 from tests.token_files import byte_level
 
+pytestmark = pytest.mark.late
 NANOGPT = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt" / "ckpt.pt"
 TOKENIZER = CharTokenizer.of("b\n'aé漢🙂")
 CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4)

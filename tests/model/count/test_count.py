@@ -18,6 +18,7 @@ from model.config import ACTIVATIONS, NORMS, POSITIONS
 from tests import plain
 from tests.pairwise import pairwise
 
+pytestmark = pytest.mark.late
 GPT3 = TransformerConfig(vocab_size=50257, block_size=2048, n_layer=96, n_head=96, n_embd=12288)
 SMALL = dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8)
 PARTS = dict(norm=NORMS, activation=ACTIVATIONS, n_inner=(None, 5), bias=(False, True),

@@ -18,7 +18,10 @@ from tests import kit, plain
 from tests.kit import WiderConfig, packed_copy, refusal
 from tests.pairwise import pairwise
 
-pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+pytestmark = [
+    pytest.mark.late,
+    pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile"),
+]
 
 USUAL = dict(vocab_size=65, block_size=16, n_layer=2, n_head=4, n_embd=32)
 MODERN = dict(vocab_size=11, block_size=8, n_layer=2, n_head=3, n_embd=42, position="rotary",

@@ -26,6 +26,7 @@ from tests.kit import ROOT, memory, opinionated, refusal
 from tests.model.look.pages import maps_of
 from tests.token_files import byte_fallback, byte_level
 
+pytestmark = pytest.mark.late
 TEXT = "the quick brown fox runs\nover the green wood"
 
 

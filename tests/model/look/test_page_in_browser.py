@@ -15,7 +15,10 @@ from tests.kit import written
 from tests.model.look.pages import ON_PAPER, maps_of, opened_page
 from tests.token_files import byte_level
 
-pytestmark = pytest.mark.needs("browser")
+pytestmark = [
+    pytest.mark.late,
+    pytest.mark.needs("browser"),
+]
 TEXT = "the quick brown fox runs\nover the green wood"
 
 

@@ -16,7 +16,10 @@ from tests.kit import forward_backward, refusal
 
 SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0, batch_size=2)
 # Where NumPy stands in for the kernels, it warns of what these tests make.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [
+    pytest.mark.late,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
 
 
 def small(dropout=0.0, **options):

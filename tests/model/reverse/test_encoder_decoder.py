@@ -11,6 +11,7 @@ from model.reverse.encoder_decoder import BEGIN, END, PAD
 from tests.checking import Counting, check_gradients, close, frozen, random_weights
 from tests.kit import refusal
 
+pytestmark = pytest.mark.late
 V = 9
 C = 8
 H = 2

@@ -20,6 +20,7 @@ from model.same import __main__ as same, runs
 from model.same.runs import FILE, digest, masks, short_run
 from tests.kit import both_types, compiled_only, refused
 
+pytestmark = pytest.mark.late
 PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
 
 

@@ -10,6 +10,7 @@ from model.score.mean import Ensemble, averaged, mean_of
 from model.score.text import text_losses
 from tests.kit import refusal, written
 
+pytestmark = pytest.mark.late
 SHAKEN = 1.5
 
 

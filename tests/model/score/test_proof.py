@@ -13,6 +13,7 @@ from model.generation import USELESS
 from model.score.proof import Decoder, ProofError, encode, prove
 from tests.kit import LeakyAttention, refusal
 
+pytestmark = pytest.mark.late
 V = 11
 TOKENIZER = CharTokenizer("abcdefghijk")
 IDS = np.random.default_rng(1).integers(V, size=90)

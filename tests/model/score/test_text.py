@@ -17,6 +17,8 @@ from model.score.text import text_losses, training_text
 from tests.kit import Terminal, memory, opinionated, refusal, written
 from tests.token_files import of_words
 
+pytestmark = pytest.mark.late
+
 
 def losses_one_by_one(model, ids, slide):
     """What sampling gives each character, as it would come to it."""

@@ -1,5 +1,6 @@
 """ALiBi's slopes are the printed ones, and its layer adds them (tests/model/test_attention.py)."""
 import numpy as np
+import pytest
 
 import minigrad as mg
 from data.tokenizer import CharTokenizer
@@ -9,6 +10,8 @@ from model.scoring import prove_causality
 from model.variants.alibi import AlibiAttention, alibi_bias, alibi_slopes
 from tests.checking import random_weights
 from tests.kit import both_types, refusal
+
+pytestmark = pytest.mark.late
 
 
 @both_types

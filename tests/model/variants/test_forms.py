@@ -11,6 +11,7 @@ from model import (CausalAttention, ColumnAttention, CrossAttention, IterativeAt
 from tests.checking import check_gradients, close, frozen, gradients, random_weights
 from tests.kit import leaf, normal
 
+pytestmark = pytest.mark.late
 T = 7
 C = 6
 D = 4

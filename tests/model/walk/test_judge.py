@@ -8,6 +8,7 @@ from model.walk import judge, trial
 from tests.kit import written
 from tests.model.walk.conftest import EXERCISES, IMPORTS, solved
 
+pytestmark = pytest.mark.late
 EVERYTHING = ("Right.  Checked: the value and the gradient by every argument for {} inputs, large "
               "ones and float32 among them.")
 

@@ -12,6 +12,7 @@ from model.walk.outcomes import arguments, outcome_of_ours
 from model.walk.practice import EMPTY, exercises, op, write
 from tests.kit import ROOT, leaf, refused
 
+pytestmark = pytest.mark.late
 EXERCISES = exercises()
 NAMES = [exercise.name for exercise in EXERCISES]
 

@@ -1,11 +1,13 @@
 """A third published example, which the stations leave out: one head, from matrices to a context."""
 import numpy as np
+import pytest
 
 from minigrad import Tensor
 from model.variants.heads import SelfAttention
 from model.walk.published import WORDS
 from tests.kit import both_types
 
+pytestmark = pytest.mark.late
 # Its matrices for queries, keys and values, by columns: the query of a word is word @ QUERY.
 QUERY = [[0.29611194, 0.51656228, 0.25167072],
          [0.68855679, 0.07397246, 0.86652195],
