@@ -292,9 +292,9 @@ def test_equal_maxima_share_the_gradient():
 
 
 def test_powers_of_zero_have_the_derivative_zero_to_the_exponent():
-    y = leaf([2.0, 3.0])
-    mg.power(np.array([0.0, 2.0]), y).sum().backward()
-    assert np.allclose(y.grad, [0, 8 * math.log(2)])
+    y = leaf([2.0, 3.0, 0.0])
+    mg.power(np.array([0.0, 2.0, 0.0]), y).sum().backward()
+    assert np.allclose(y.grad, [0, 8 * math.log(2), 0])
 
 
 def test_integers_follow_numpy():

@@ -152,7 +152,7 @@ def test_show_says_the_loss_and_the_speed_at_each_tenth_step(loss, said):
     with report.Progress(run, {}) as progress:
         progress.bar.set_postfix_str = shown.append
         for number in range(1, 12):
-            run.state.note_step(loss or 9.0, 0.1, *[False] * (loss is None))
+            run.state.note_step(loss or 9.0, 0.1, taken=loss is not None)
             progress.show(Step(number, {}, loss=9.0, seconds=0.1, processor=0.1))
     assert shown == [said]
 

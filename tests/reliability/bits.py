@@ -54,7 +54,8 @@ def run(options, folder):
         for how, order in ((kind, 2 * n), (kind.replace("compiled", "loaded"), 2 * n + 1)):
             found = compared(expected, results(kept, options.only, order))
             print(f"{how}: {found}", flush=True)
-            wrong += [how] * (found != EQUAL)
+            if found != EQUAL:
+                wrong.append(how)
     for recipe in () if options.only else ("modern", "gpt2"):
         cold, warm = folder / f"{recipe}_cold", folder / f"{recipe}_warm"
         train(recipe, cold, {"NUMBA_CACHE_DIR": str(folder / recipe)})

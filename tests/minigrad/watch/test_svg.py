@@ -19,7 +19,8 @@ def random_boxes(seed, n=16):
         box = Box(("op", "leaf", "constant")[i % 3], [("head", f"box {i}"), ("", "x" * (3 * i))],
                   badge=str(i))
         for j in rng.integers(max(i, 1), size=rng.integers(4)) if i else ():
-            box.arrows.append(Arrow(boxes[j], "1.5" * (i % 4 == 0), f"{j} {i}"))
+            number = "1.5" if i % 4 == 0 else ""
+            box.arrows.append(Arrow(boxes[j], number, f"{j} {i}"))
         boxes.append(box)
     return boxes
 

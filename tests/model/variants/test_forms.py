@@ -91,7 +91,8 @@ def test_a_head_hears_its_options_and_without_any_has_no_biases_and_drops_nothin
     assert not any(np.allclose(a, other.state_dict()[name])
                    for name, a in head.state_dict().items())
     if hasattr(head, "dropout"):
-        inputs = [Tensor(X.astype(np.float32))] * (2 if kind is CrossAttention else 1)
+        x = Tensor(X.astype(np.float32))
+        inputs = [x, x] if kind is CrossAttention else [x]
         dropping = {} if kind is IterativeAttention else dict(rng=frozen())
         assert np.array_equal(head(*inputs, **dropping).data, head(*inputs).data)
 
