@@ -549,17 +549,29 @@ def test_op_takes_a_list_or_tuple_with_tensors_for_several_arrays_also_beside_wh
         assert np.array_equal(one, other)
 
 
-def test_data_is_made_an_array_of_numbers_wherever_it_is_set():
+def test_data_of_a_leaf_is_made_an_array_of_its_type_wherever_it_is_set():
     w = leaf([1.0, 2.0, 3.0])
     w.data = [4, 5, 6]
     assert type(w.data) is np.ndarray
     assert w.dtype == np.float64
     assert (w * 2).data.tolist() == [8, 10, 12]
+
+
+def test_data_may_be_set_to_those_of_another_tensor_and_stay_a_leafs():
+    w = leaf([1.0, 2.0, 3.0])
     w.data = Tensor([7.0, 8.0, 9.0])
     assert type(w.data) is np.ndarray
     assert w.node.op == "leaf"
+    assert w.data.tolist() == [7, 8, 9]
+
+
+def test_data_refuses_what_is_no_number_and_stays():
+    w = leaf([7.0, 8.0, 9.0])
     assert "a Tensor holds numbers" in refusal(TypeError, setattr, w, "data", "abc")
     assert w.data.tolist() == [7, 8, 9]
+
+
+def test_data_of_a_constant_may_change_their_shape_and_type():
     constant = Tensor([1.0, 2.0])
     constant.data = [[1, 2, 3]]
     assert constant.data.tolist() == [[1, 2, 3]]

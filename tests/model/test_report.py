@@ -204,17 +204,33 @@ def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):
     assert announced == ["compiling  "] * 2
 
 
-def test_a_spike_is_a_loss_far_above_the_usual_ones_and_is_reported_once():
-    of = small_run(max_iters=1000)
-    usual = [1.9, 2.0, 2.1] * 40        # a deviation of 0.15
-    assert spikes([4.0, *usual], of) == []
-    assert spikes(usual[:49] + [9.0], of) == []
-    assert spikes(usual[:50] + [9.0], of) == [(51, 2.0)]
-    assert spikes([*usual, 3.1], of) == []
-    assert spikes([*usual, 3.3], of) == [(121, 2.0)]
-    calm = [2.0] * 120
-    assert spikes([*calm, 2.59], of) == []
-    assert spikes([*calm, 2.61], of) == [(121, 2.0)]
-    assert spikes([*usual, 5.0, 2.0, 5.0, *usual[:18], 5.0, 5.0], of) == [(121, 2.0)]
-    assert spikes([*usual, 5.0, *usual[:20], 5.0], of) == [(121, 2.0), (142, 2.0)]
-    assert len(spikes(calm + [4.0] * 300, of)) == 1     # what stays is the new usual
+USUAL = [1.9, 2.0, 2.1] * 40        # a deviation of 0.15
+CALM = [2.0] * 120
+
+
+@pytest.mark.parametrize("losses, expected", [
+    ([*USUAL, 3.1], []),
+    ([*USUAL, 3.3], [(121, 2.0)]),
+    ([*CALM, 2.59], []),
+    ([*CALM, 2.61], [(121, 2.0)])])
+def test_a_spike_is_a_loss_far_above_the_usual_ones(losses, expected):
+    assert spikes(losses, small_run(max_iters=1000)) == expected
+
+
+@pytest.mark.parametrize("losses, expected", [
+    ([4.0, *USUAL], []),
+    (USUAL[:49] + [9.0], []),
+    (USUAL[:50] + [9.0], [(51, 2.0)])])
+def test_a_spike_needs_50_losses_before_it(losses, expected):
+    assert spikes(losses, small_run(max_iters=1000)) == expected
+
+
+@pytest.mark.parametrize("losses, expected", [
+    ([*USUAL, 5.0, 2.0, 5.0, *USUAL[:18], 5.0, 5.0], [(121, 2.0)]),
+    ([*USUAL, 5.0, *USUAL[:20], 5.0], [(121, 2.0), (142, 2.0)])])
+def test_a_spike_is_reported_again_after_20_steps_without_one(losses, expected):
+    assert spikes(losses, small_run(max_iters=1000)) == expected
+
+
+def test_losses_that_stay_are_the_new_usual_ones_and_no_spikes():
+    assert len(spikes(CALM + [4.0] * 300, small_run(max_iters=1000))) == 1

@@ -143,25 +143,38 @@ def test_Transformer_gives_a_row_or_a_beginning_the_logits_of_the_whole(dtype, t
         assert np.array_equal(model(IDS.astype(dtype)).data, whole)
 
 
-@pytest.mark.parametrize("config", [
+of_dropping = pytest.mark.parametrize("config", [
     SMALL,
     changed(dropout=0.0, ngrams=3, ngram_rows=11, ngram_dropout=0.4)], ids=["dropout", "n-grams"])
-def test_Transformer_is_decided_by_the_seed_and_without_a_generator_a_pure_function(config):
-    model = enlarged(Transformer(config))
+
+
+@of_dropping
+def test_Transformer_begins_with_weights_that_the_seed_decides(config):
     one, again, zero = (Transformer(config, seed).state_dict() for seed in (1, 1, 0))
     for name, a in one.items():
         assert np.array_equal(again[name], a)
         assert np.ptp(a) == 0 or not np.allclose(zero[name], a)
-    ids = IDS.copy()
-    state = model.state_dict()
-    plain = model(IDS).data
+
+
+@of_dropping
+def test_Transformer_draws_its_dropout_from_the_generator_alone(config):
+    model = enlarged(Transformer(config))
     rng = frozen(4)
     first = model(IDS, rng).data
     assert np.array_equal(model(IDS, frozen(4)).data, first)
-    for other in (plain, model(IDS, frozen(5)).data, model(IDS, rng).data):     # rng went on
-        assert not np.array_equal(other, first)
+    for other in (model(IDS), model(IDS, frozen(5)), model(IDS, rng)):      # rng went on
+        assert not np.array_equal(other.data, first)
+
+
+@of_dropping
+def test_Transformer_without_a_generator_is_a_pure_function_without_dropout(config):
+    model = enlarged(Transformer(config))
+    ids = IDS.copy()
+    state = model.state_dict()
+    plain = model(IDS).data
+    model(IDS, frozen(4))
     with mg.no_grad():
-        assert np.array_equal(model(IDS).data, plain)           # and nothing else did
+        assert np.array_equal(model(IDS).data, plain)
     never = enlarged(Transformer(changed(config, dropout=0.0, ngram_dropout=0.0)))
     assert np.array_equal(never(IDS).data, plain)
     assert np.array_equal(IDS, ids)
