@@ -48,14 +48,15 @@ def test_the_stream_ends_in_the_logits_of_the_model(options):
     assert not np.allclose(lens(model, stream)[0], lens(model, stream)[-1], atol=0.1)
 
 
-@pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
+of_each_form = pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
+
+
+@of_each_form
 def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
     model = large(Transformer(changed(**options), seed=1))
     maps = maps_of(model, IDS)
     x = model.embed(IDS)
     (B, T), H = IDS.shape, SMALL.n_head
-    assert maps.shape == (SMALL.n_layer, B, H, T, T)
-    assert maps.dtype == np.float32
     for layer, block in zip(maps, model.blocks, strict=True):
         G = options.get("n_kv_head") or H
         qkv = block.attention.project(block.norm1(x)).data
@@ -64,9 +65,23 @@ def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
         fused = mg.self_attention(qkv, H, G, is_causal=True).data
         x = block(x)
         assert np.allclose(mixed, fused, rtol=1e-5, atol=1e-6 * np.abs(fused).max())
+    assert np.array_equal(model.output(x).data, model(IDS).data)
+
+
+@of_each_form
+def test_attention_maps_are_causal_weights_that_add_up_to_1(options):
+    model = large(Transformer(changed(**options), seed=1))
+    maps = maps_of(model, IDS)
+    (B, T), H = IDS.shape, SMALL.n_head
+    assert maps.shape == (SMALL.n_layer, B, H, T, T)
+    assert maps.dtype == np.float32
     assert maps[..., 2:, :].max() > 0.6                     # they say something
     assert 0.1 < np.median(maps[..., -1, :].max(-1)) < 1
     assert np.allclose(maps.sum(-1), 1, atol=1e-6)
     assert not np.triu(maps, 1).any()
-    assert np.allclose(maps_of(model, IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
-    assert np.array_equal(model.output(x).data, model(IDS).data)
+
+
+@of_each_form
+def test_attention_maps_of_a_text_are_those_that_it_has_in_a_batch(options):
+    model = large(Transformer(changed(**options), seed=1))
+    assert np.allclose(maps_of(model, IDS[0]), maps_of(model, IDS)[:, 0], rtol=0, atol=1e-6)
