@@ -18,6 +18,7 @@ import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.ops import check_heads
+from model.config import problems_of_heads
 from model.layers import STD, Linear, Rng
 
 
@@ -95,8 +96,9 @@ class MultiHeadAttention(Module):
         H = num_heads
         G = H if options.num_kv_heads is None else options.num_kv_heads
         check_heads(H, G)
-        if d_out % H:
-            raise ValueError(f"{d_out} channels do not split evenly into {H} heads")
+        mistakes = problems_of_heads(d_out, H, names=("d_out", "num_heads", "num_kv_heads", ""))
+        if mistakes:
+            raise ValueError(mistakes[0])
         if rng is None:
             rng = np.random.default_rng(0)
         self.heads = H

@@ -18,6 +18,7 @@ ALL = KERNEL, PAGE, FILES
 POSITIONS = {"learned": ALL, "sinusoidal": ALL, "rotary": ALL}
 NORMS = {"layer": ALL, "rms": ALL, "rms_gain": ALL}
 ACTIVATIONS = {"gelu": ALL, "relu2": ALL, "gelu_tanh": ALL, "swiglu": ALL}  # numbered by kernels
+HEADS = ("n_embd", "n_head", "n_kv_head", "position")
 TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
 
 
@@ -145,23 +146,24 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
 
 
 def problems_of_heads(channels: int, heads: int, kv_heads: int | None = None, position: str = "",
-                      mark: str = "") -> list[str]:
+                      names: Sequence[str] = HEADS) -> list[str]:
     """Return a line for channels that do not split into heads, and one for heads that cannot share
-    those of keys and values, with the remedy.  `mark` stands before each name: -- for flags."""
+    those of keys and values, with the remedy.  `names` are what the arguments are called."""
     if min(channels, heads) < 1:        # `problems` answers that
         return []
     lines = []
-    step = 2 * heads if position == "rotary" else heads     # from one possible n_embd to the next
+    of_channels, of_heads, of_kv_heads, of_position = names
+    step = 2 * heads if position == "rotary" else heads     # from one possible number to the next
     rest = channels % step
     if rest:
         what = "heads"
         if channels % heads == 0:
-            what += f" of an even number of channels, which {mark}position rotary needs"
+            what += f" of an even number of channels, which {of_position} rotary needs"
         fits = [str(n) for n in (channels - rest, channels - rest + step) if n]
-        lines.append(f"{mark}n_embd {channels} does not split into {mark}n_head {heads} {what}; "
-                     f"take {mark}n_embd {any_of(fits)}")
+        lines.append(f"{of_channels} {channels} does not split into {of_heads} {heads} {what}; "
+                     f"take {of_channels} {any_of(fits)}")
     if kv_heads and kv_heads >= 1 and heads % kv_heads:
         fits = [str(n) for n in range(1, min(heads, 1000) + 1) if heads % n == 0]
-        lines.append(f"{mark}n_head {heads} heads cannot share {mark}n_kv_head {kv_heads} evenly; "
-                     f"take {mark}n_kv_head {any_of(fits)}")
+        lines.append(f"{of_heads} {heads} heads cannot share {of_kv_heads} {kv_heads} evenly; "
+                     f"take {of_kv_heads} {any_of(fits)}")
     return lines

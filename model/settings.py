@@ -9,7 +9,7 @@ import textwrap
 
 from minigrad import compiled
 from minigrad.words import shown
-from model.config import (TRAINING, ImportedOptions, ModelOptions, TransformerConfig,
+from model.config import (HEADS, TRAINING, ImportedOptions, ModelOptions, TransformerConfig,
                           problems_of_heads)
 from model.options import Given, Words, as_flags, flag, names_of, problems
 
@@ -109,7 +109,7 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
     def problems(self) -> list[str]:
         """Return a line for each setting that cannot work with any text, with the remedy."""
         of_heads = problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position,
-                                     mark="--")
+                                     [f"--{name}" for name in HEADS])
         return [*(f"--{line}" for line in problems(self)), *problems_of_threads(self.threads),
                 *of_heads]
 

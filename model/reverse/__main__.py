@@ -28,7 +28,7 @@ from minigrad.words import number_of
 from model.answers import answering, command_line, tell
 from model.checkpoint import BEST, save_checkpoint
 from model.command import Parser
-from model.config import problems_of_heads
+from model.config import HEADS, problems_of_heads
 from model.folder import Folder
 from model.interrupts import Interrupts
 from model.layers import Rng
@@ -71,7 +71,8 @@ class Settings:
     def problems(self) -> list[str]:
         """Return the settings that cannot work, one line each."""
         found = [*(f"--{line}" for line in problems(self)),
-                 *problems_of_heads(self.n_embd, self.n_head, mark="--"),
+                 *problems_of_heads(self.n_embd, self.n_head,
+                                    names=[f"--{name}" for name in HEADS]),
                  *problems_of_threads(self.threads)]
         try:
             LETTERS.encode(self.text or "")

@@ -241,7 +241,7 @@ def test_StackedHeads_have_values_of_another_width_than_keys(D, E):
 
 
 @pytest.mark.parametrize("settings, says", [
-    (dict(), "8 channels do not split evenly into 3 heads"),
+    (dict(), "d_out 8 does not split into num_heads 3 heads; take d_out 6 or 9"),
     *((dict(d_out=12, options=AttentionOptions(n)),
        f"3 heads of queries do not split evenly among {n} of keys and values")
       for n in (2, 0, -1, -2)),
