@@ -9,7 +9,7 @@ import gc
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
-from types import CellType, FunctionType, MethodType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -18,7 +18,7 @@ import numpy as np
 clock = count()         # numbers nodes and changes, in the order in which they come
 latest = -1             # the number of the last change
 _changes = {}           # of each array that was changed, by its id, the last change
-HOLDERS = tuple, list, dict, CellType, MethodType, partial
+STRANGERS = type, ModuleType      # lead to the whole program, not to what one op keeps
 
 
 class Change(NamedTuple):
@@ -41,16 +41,16 @@ def note(array: np.ndarray, what: str, how: str) -> None:
                            ref(whole, partial(_changes.pop, key)))
 
 
-def refuse(op: str, made: int, vjps: Any) -> None:
+def refuse(node: Any, vjps: Any) -> None:
     """Raise a RuntimeError if an array that vjps keep has changed since the time when an op made
-    them."""
-    for array in _kept(vjps):
+    them, and their node."""
+    for array in _kept(vjps, (*STRANGERS, type(node))):
         change = _changes.get(id(_whole(array)))
-        if change and change.time > made:
+        if change and change.time > node.birth:
             raise RuntimeError(
                 f"{change.dtype}{list(change.shape)} ({change.what}) was changed {change.how} "
-                f"after {op} had read it, so that the gradient would be wrong: call backward() "
-                "before the change, or compute the loss again after it")
+                f"after {node.op} had read it, so that the gradient would be wrong: call "
+                "backward() before the change, or compute the loss again after it")
 
 
 def _whole(array):
@@ -60,20 +60,18 @@ def _whole(array):
     return array
 
 
-def _kept(vjps) -> Iterator[np.ndarray]:
-    """Yield the arrays that functions keep, in their closures and defaults."""
+def _kept(vjps, strangers) -> Iterator[np.ndarray]:
+    """Yield the arrays that functions keep, in closures, defaults, objects and containers."""
     seen = set()
     waiting = [vjps]
     while waiting:
         thing = waiting.pop()
-        if id(thing) in seen:
+        if id(thing) in seen or isinstance(thing, strangers):
             continue
         seen.add(id(thing))
         if isinstance(thing, np.ndarray):
             yield thing
-        elif isinstance(thing, FunctionType):
-            waiting += [thing.__closure__, thing.__defaults__, thing.__kwdefaults__]
-        elif isinstance(thing, HOLDERS):
+        if isinstance(thing, FunctionType):     # not its globals
+            waiting += [thing.__closure__, thing.__defaults__, thing.__kwdefaults__, vars(thing)]
+        else:
             waiting += gc.get_referents(thing)
-        elif callable(thing) and not isinstance(thing, type):
-            waiting.append(getattr(thing, "__dict__", None))

@@ -324,7 +324,7 @@ def _run_backward(root, g):
         started = perf_counter()
         try:
             if changes.latest > node.birth:
-                changes.refuse(node.op, node.birth, vjps)
+                changes.refuse(node, vjps)
             parts = parts_of(vjps, parents, g)
             for parent, dx in parts:
                 if parent not in sums:

@@ -3,6 +3,9 @@ import copy
 import functools
 import gc
 import pickle
+from collections import deque
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,6 +185,30 @@ class Slope:
         return self(g)
 
 
+@dataclass(slots=True)
+class Kept:
+    x: object
+
+    def __call__(self, g):
+        return 2 * g * self.x
+
+
+def kept_by(holder):
+    return lambda g: 2 * g * holder.x
+
+
+def with_attribute(x):
+    def vjp(g):
+        return 2 * g * vjp.x
+    vjp.x = x
+    return vjp,
+
+
+def from_tensor(x):
+    tensor = Tensor(x)
+    return lambda g: 2 * g * tensor.data,
+
+
 def shared(x):
     def vjp(g):
         return 2 * g * x, vjp
@@ -196,6 +223,13 @@ def shared(x):
     lambda x: (functools.partial(lambda g, *, kept: 2 * g * kept["x"], kept={"x": x}),),
     lambda x: (Slope(x),),
     lambda x: (Slope(x).method,),
+    lambda x: (Kept(x),),
+    lambda x: (kept_by(Kept(x)),),
+    lambda x: (kept_by(SimpleNamespace(x=x)),),
+    lambda x: (kept_by(SimpleNamespace(x=x[:])),),
+    lambda x: (functools.partial(lambda kept, g: 2 * g * kept[0], deque([x])),),
+    with_attribute,
+    from_tensor,
     shared])
 def test_backward_finds_what_a_vjp_keeps_in_any_way(vjps, w):
     square = mg.op(lambda x: (x * x, vjps(x)), register=False)
