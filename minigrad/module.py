@@ -1,7 +1,8 @@
 """Module: a tree of parameters, found and named by walking attributes in the order they are set."""
+import gc
 import math
 from collections import UserList, deque
-from collections.abc import Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, MappingView
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -15,7 +16,7 @@ from minigrad import changes, habits
 from minigrad.core import Tensor
 
 
-IN_ORDER = list, tuple, deque, UserList, ValuesView     # containers whose parts have numbers
+IN_ORDER = list, tuple, deque, UserList, MappingView    # containers whose parts have numbers
 
 
 class Module:
@@ -37,13 +38,11 @@ class Module:
         Raises a ValueError if two have one path, and a TypeError if some are where they have none,
         as in a set or a generator.
         """
-        seen = set()
         paths = set()
-        for path, part in _walk("", self):
-            if isinstance(part, Tensor) and id(part) not in seen:
+        for path, part in _walk("", self, seen=set()):
+            if isinstance(part, Tensor):
                 if path in paths:
                     raise ValueError(f"two parameters are called {path}; rename a key of a dict")
-                seen.add(id(part))
                 paths.add(path)
                 yield path, part
 
@@ -111,30 +110,35 @@ def _in_type(path, array, dtype):
     return cast
 
 
-def _walk(path, value, above=()):
+def _walk(path, value, above=(), seen=None):
     """Yield every parameter and Module in a value with its path.  `above` has the ids of what holds
-    it, to which a part that leads back there does not lead again."""
+    it, to which a part that leads back there does not lead again.  With a set, `seen`, each comes
+    once, by its first path."""
     if isinstance(value, (Tensor, Module)):
+        if seen is not None:
+            if id(value) in seen:
+                return
+            seen.add(id(value))
         yield path, value
     above = *above, id(value)
     for below, part in _entries(path, value):
         if id(part) not in above:
-            yield from _walk(below, part, above)
+            yield from _walk(below, part, above, seen)
 
 
 def _entries(path: str, value: Any) -> Iterable[tuple[str, Any]]:
     """Return what may hold parameters directly below a value, with its path."""
+    entries = []
     if isinstance(value, (Module, SimpleNamespace)):
-        entries = [*_slots(value), *vars(value).items()]
-    elif isinstance(value, Mapping):
-        entries = value.items()
-    elif isinstance(value, IN_ORDER):
-        entries = enumerate(value)
-    elif isinstance(value, np.ndarray) and value.dtype == object:
-        entries = enumerate(np.atleast_1d(value))
+        entries += [*_slots(value), *vars(value).items()]
     else:
         _refuse_hidden(path, value)
-        return ()
+    if isinstance(value, Mapping):              # it may be a Module, too
+        entries += value.items()
+    elif isinstance(value, IN_ORDER):
+        entries += enumerate(value)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        entries += enumerate(np.atleast_1d(value))
     return [(f"{path}.{name}" if path else str(name), part) for name, part in entries]
 
 
@@ -156,8 +160,10 @@ def _refuse_hidden(path, value):
         parts, why = value, "a set, which has no order"
     elif isinstance(value, partial):
         parts, why = (value.func, *value.args, value.keywords), "a function that keeps parameters"
-    elif isinstance(value, (GeneratorType, map, filter, zip)):
+    elif isinstance(value, Iterator):
         why = f"a {type(value).__name__}, which gives its parts only once"
+        if not isinstance(value, (GeneratorType, map, filter, zip)):    # these make their parts
+            parts = gc.get_referents(value)
     if why and (parts is None or any(True for part in parts for _ in _walk(path, part))):
         raise TypeError(f"{path} is {why}: hold parameters and modules in a list, a tuple or a "
                         "dict")

@@ -2,6 +2,7 @@
 import copy
 import dataclasses
 import functools
+import itertools
 import pickle
 from collections import OrderedDict, UserDict, UserList, deque
 from types import SimpleNamespace
@@ -113,6 +114,14 @@ def test_Module_refuses_two_parameters_of_one_path_and_a_set():
     assert module.parameters() == []
 
 
+class Layers(Module, list):
+    __iter__ = list.__iter__
+
+
+class NamedLayers(Module, dict):
+    __iter__ = dict.__iter__
+
+
 def objects(*parts):
     """An array of objects."""
     array = np.empty(len(parts), object)
@@ -128,6 +137,9 @@ def objects(*parts):
     (lambda parts: objects(*parts).reshape(2, 1), ["0.0.weight", "1.0"]),
     (lambda parts: objects(parts[0]).reshape(()), ["0.weight"]),
     (lambda parts: {"a": parts[0], "b": parts[1]}.values(), ["0.weight", "1"]),
+    (lambda parts: {"a": parts[0], "b": parts[1]}.items(), ["0.1.weight", "1.1"]),
+    (lambda parts: Layers(parts), ["0.weight", "1"]),
+    (lambda parts: NamedLayers(a=parts[0], b=parts[1]), ["a.weight", "b"]),
     (lambda parts: UserDict(a=parts[0], b=parts[1]), ["a.weight", "b"]),
     (lambda parts: SimpleNamespace(a=parts[0], b=[parts[1]]), ["a.weight", "b.0"])])
 def test_Module_finds_parameters_in_every_container_that_has_an_order(container, names):
@@ -173,6 +185,9 @@ class Caller(Module):
     (lambda part: (layer for layer in [part]), "a generator, which gives its parts only once"),
     (lambda part: map(id, [part]), "a map, which gives its parts only once"),
     (lambda part: zip([part]), "a zip, which gives its parts only once"),
+    (lambda part: iter([part]), "a list_iterator, which gives its parts only once"),
+    (lambda part: reversed((part,)), "a reversed, which gives its parts only once"),
+    (lambda part: itertools.repeat(part, 2), "a repeat, which gives its parts only once"),
     (lambda part: {part}, "a set, which has no order"),
     (lambda part: frozenset([(part,)]), "a set, which has no order"),
     (lambda part: functools.partial(mg.linear, weight=part), "a function that keeps parameters"),
@@ -189,7 +204,17 @@ def test_Module_leaves_alone_what_holds_no_parameter():
     module = Module()
     module.f = functools.partial(mg.gelu, approximate="tanh")
     module.names, module.g, module.text = frozenset("ab"), np.sum, "text"
+    module.steps, module.words = itertools.count(), iter(["a", [1]])
     assert module.parameters() == []
+
+
+def test_Module_whose_parts_are_shared_is_walked_once():
+    top = Inner()
+    for _ in range(40):                 # 2^40 paths lead to it
+        below, top = top, Module()
+        top.left = top.right = below
+    assert paths(top) == ["left." * 40 + "weight"]
+    assert [*top.state_dict()] == paths(top)
 
 
 def test_Module_that_leads_back_to_itself_gives_each_parameter_once():
