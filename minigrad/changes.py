@@ -7,10 +7,11 @@ array count as one, as in PyTorch.
 """
 import gc
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -21,24 +22,31 @@ _changes = {}           # of each array that was changed, by its id, the last ch
 STRANGERS = type, ModuleType      # lead to the whole program, not to what one op keeps
 
 
-class Change(NamedTuple):
+@dataclass(slots=True)
+class Change:
     """What has changed, and how."""
-    time: int
-    what: str           # "leaf", or the op that made it
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    how: str
     array: ref          # when the array is freed, the change is forgotten
+    time: int = latest
+    what: str = ""      # "leaf", or the op that made it
+    dtype: np.dtype | None = None
+    shape: tuple[int, ...] = ()
+    how: str = ""
 
 
 def note(array: np.ndarray, what: str, how: str) -> None:
     """Note that the values of an array are changed now."""
     global latest
-    whole = _whole(array)
+    whole = array if array.base is None else _whole(array)
     key = id(whole)
-    latest = next(clock)
-    _changes[key] = Change(latest, what, array.dtype, array.shape, how,
-                           ref(whole, partial(_changes.pop, key)))
+    change = _changes.get(key)
+    if change is None:
+        change = Change(ref(whole, partial(_changes.pop, key)))
+    change.time = latest = next(clock)
+    change.what = what
+    change.dtype = array.dtype
+    change.shape = array.shape
+    change.how = how
+    _changes[key] = change      # only now, as other threads may look
 
 
 def refuse(node: Any, vjps: Any) -> None:

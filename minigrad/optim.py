@@ -105,8 +105,9 @@ class Optimizer:
                 arrays[p] = dense(p, i, kind, arrays[p])
                 state.append(arrays[p])
             found.append((group, p, *state))
+        how = f"by a step of {type(self).__name__}"
         for _, p, *_ in found:
-            changes.note(p.data, "leaf", f"by a step of {type(self).__name__}")
+            changes.note(p._data, "leaf", how)
         return found
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
