@@ -104,19 +104,19 @@ class _Check:
             numeric = (u * self.difference(v)).sum()
             typical = np.sqrt(np.square(g * self.size).sum())   # usual size of <g, v> for such a v
             rounding = self.rounding(u).sum()
-            if self.agree((g * v).sum(), numeric, typical, rounding):
-                fault = self.hidden(u, v, typical, rounding)
-            else:
-                fault = self.worst(u, g)
+            agree = self.agree((g * v).sum(), numeric, typical, rounding)
+            fault = None if agree else self.worst(u, g)
+            fault = fault or self.hidden(u, v, typical, rounding)
             if g.size and fault:
                 return fault
 
     def hidden(self, u, v, typical, rounding):
         """Say so if the rounding of f hides a gradient of this size."""
-        if typical <= self.eps * rounding:      # 0, but for its own rounding: is it?
+        little = rounding / 16                  # 4 units in the last place of f
+        if typical <= self.eps * little:        # 0, but for its own rounding: is it?
             larger = 0.1 / self.eps             # a step that rounding disturbs so much less
             typical = abs((u * self.difference(larger * v)).sum()) / larger
-            if typical <= rounding / larger:
+            if typical <= little / larger:
                 return None
         if typical < rounding / HIDDEN:
             return (" cannot be checked: beside values of f as large as these, rounding hides a "
@@ -149,8 +149,11 @@ class _Check:
         distances = []
         while True:
             v.flat[place] = size
-            numeric = (u * self.difference(v)).sum() / size
-            rounding = self.rounding(u).sum() / size
+            difference = self.difference(v)
+            numeric = (u * difference).sum() / size
+            # In a smaller step, outputs that stay the same are not rounded.
+            rounded = np.where(difference == 0, 0, u) if distances else u
+            rounding = self.rounding(rounded).sum() / size
             allowed = rounding if analytic == 0 or not distances else 0
             if self.agree(analytic, numeric, abs(analytic), allowed):
                 return numeric, True, ""
