@@ -70,8 +70,10 @@ class Module:
         parameters = dict(self.named_parameters())
         check_state({path: p.shape for path, p in parameters.items()}, state)
         if assign:
-            for path, p in parameters.items():
-                p.__init__(np.require(state[path], requirements="CAW"), requires_grad=True)
+            leaves = [Tensor(np.require(state[path], requirements="CAW"), requires_grad=True)
+                      for path in parameters]       # all fit, or nothing is changed
+            for p, leaf in zip(parameters.values(), leaves):
+                p.__init__(leaf, requires_grad=True)
             return
         arrays = {path: _in_type(path, state[path], p.dtype) for path, p in parameters.items()}
         for path, p in parameters.items():
@@ -89,6 +91,9 @@ def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]
     if wrong:
         raise ValueError(f"the names are not those of this model: {'; '.join(wrong)}")
     for path, shape in shapes.items():
+        if hasattr(state[path], "filled"):
+            raise TypeError(f"{path} was given a masked array, which would lose its mask: give its "
+                            "numbers, as with array.filled(0)")
         given = np.asarray(state[path])
         if given.shape != shape:
             raise ValueError(f"{path} has shape {list(shape)} in this model, and was given "

@@ -352,6 +352,28 @@ def test_load_state_dict_copies_an_assigned_array_that_cannot_be_trained_on(unfi
     assert np.array_equal(module.weight.data, unfit)
 
 
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("unfit, says", [
+    (np.ma.masked_array(np.ones(2), [True, False]), "as with array.filled(0)"),
+    (np.ones(2, complex), "which are no numbers")])
+def test_load_state_dict_refuses_an_array_that_would_lose_a_part(unfit, says, assign):
+    module = Module()
+    module.first, module.last = parameter(2), parameter(2)
+    before = values(module)
+    state = {"first": np.ones(2), "last": unfit}
+    assert says in refusal((TypeError, ValueError), module.load_state_dict, state, assign=assign)
+    assert unchanged(module, before)
+
+
+def test_load_state_dict_assigns_all_arrays_or_none():
+    module = Module()
+    module.first, module.last = parameter(2), parameter(2)
+    before = values(module)
+    state = {"first": np.ones(2), "last": np.ones(2, np.float16)}
+    assert "not float16" in refusal(TypeError, module.load_state_dict, state, assign=True)
+    assert unchanged(module, before)
+
+
 def without(state, *names):
     return {name: array for name, array in state.items() if name not in names}
 
