@@ -313,7 +313,8 @@ def _below(prefix, arrays):
 
 def _missed_by(optimizer, model):
     """Return the steps that parameters of the model have missed, by "missed/<parameter>"."""
-    missed = {p: count for part in optimizer.parts for p, count in part.missed.items()}
+    missed = {p: part.missed[p] for part in optimizer.parts     # by the part that steps it now
+              for group in part.param_groups for p in group["params"]}
     return {f"missed/{name}": np.array(missed[p])
             for name, p in model.named_parameters() if missed.get(p)}
 

@@ -348,6 +348,37 @@ def test_an_optimiser_whose_groups_changed_goes_on_from_its_checkpoint_bit_for_b
     assert same(steps(2), expected)
 
 
+@pytest.mark.parametrize("before, after", [(0, 1), (1, 0)])
+def test_a_parameter_that_another_part_steps_now_goes_on_from_the_checkpoint(before, after, path):
+    model = Transformer(CONFIG, seed=2)
+
+    def parts(held):
+        return mg.Optimizers(mg.AdamW(parameters) for parameters in held)
+
+    def steps(count):
+        for _ in range(count):
+            mg.cross_entropy(model(IDS), TARGETS).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model.state_dict()
+    parameters = model.parameters()
+    optimizer = parts([parameters[:3], parameters[3:]])
+    steps(2)
+    groups = [part.param_groups[0]["params"] for part in optimizer.parts]
+    groups[after].append(groups[before].pop(0))
+    steps(1)
+    save_checkpoint(path, model, TOKENIZER, {}, optimizer)
+    places = {id(p): i for i, p in enumerate(parameters)}
+    held = [[places[id(p)] for p in group] for group in groups]
+    expected = steps(2)
+    found = load_checkpoint(path)
+    model = found.model
+    parameters = model.parameters()
+    optimizer = parts([parameters[i] for i in group] for group in held)
+    restore_optimizer(optimizer, model, found.optimizer, 3)
+    assert same(steps(2), expected)
+
+
 # Files that are damaged, of another kind, or do not fit
 
 def test_a_checkpoint_that_is_not_there_is_missed_with_a_remedy(tmp_path):
