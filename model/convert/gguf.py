@@ -101,12 +101,17 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
 
 def _tokenizer(metadata, brought, file, vocab_size):
     """Return the tokenizer of a file named on the command line, or else of the metadata, with all
-    that the GGUF file said."""
+    that the GGUF file said; beside a file's, without what it said of its own tokenizer but the ids
+    of special tokens."""
     if CHARACTERS in metadata and not file:
         return CharTokenizer.of(metadata[CHARACTERS], vocab_size)
     ends = ends_of(metadata, vocab_size)
     if file:
-        return TokenTokenizer(text_of(file), ends, vocab_size)
+        keys = {key: value for key, value in brought["keys"].items()
+                if key not in (HF_JSON, CHARACTERS)
+                and (not key.startswith(TOKENS) or key.endswith("_token_id"))}
+        text = with_metadata(text_of(file), brought | {"keys": keys})
+        return TokenTokenizer(text, ends, vocab_size)
     with explain("its tokenizer cannot be read", "give its tokenizer.json by --tokenizer",
                  Exception):
         ours = NOTE in metadata and HF_JSON in metadata

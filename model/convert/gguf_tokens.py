@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.words import any_of, number_of, shown
 from model.convert.model_file import FormatError, explain
-from model.convert.tokens import TokenTokenizer, ids_of_end, tokenizer_parts
+from model.convert.tokens import TokenTokenizer, valid_ids, tokenizer_parts
 
 TOKENS = "tokenizer.ggml."          # how keys of the tokenizer begin
 HF_JSON = "tokenizer.huggingface.json"
@@ -64,7 +64,7 @@ PROBES = [
 
 def ends_of(metadata: Mapping[str, object], vocab_size: int) -> list[int]:
     """Return the ids that end a text, as a file states them."""
-    return ids_of_end([metadata.get(TOKENS + key) for key in ENDS], vocab_size)
+    return valid_ids([metadata.get(TOKENS + key) for key in ENDS], vocab_size)
 
 
 def tokenizer_json(metadata: Mapping[str, object]) -> str:

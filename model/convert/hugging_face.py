@@ -16,12 +16,13 @@ from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.words import any_of, shown
 from model.config import TransformerConfig
 from model.convert import families, safetensors
+from model.convert.gguf_tokens import TOKENS
 from model.convert.model_file import FormatError, Held, ModelFile, explain, some, text_of
-from model.convert.tokens import (TokenTokenizer, ids_of_end, stated_ends, tokenizer_parts,
+from model.convert.tokens import (TokenTokenizer, valid_ids, stated_ends, tokenizer_parts,
                                   with_metadata)
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
-TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER_CONFIG, TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
 # Keys of GGUF files, and their types: a template, one with a name, and the names of these
@@ -29,6 +30,11 @@ CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]
 NAMED, NAMES, STRINGS = f"{CHAT_TEMPLATE}.", "tokenizer.chat_templates", [9, 8]
 DEFAULT = "default"     # the template that has no name in a GGUF file
 LENGTH, WHOLE = "llama.context_length", [4]
+# Tokens with a role, as transformers names them -> the keys of their ids in GGUF files
+ROLES = {"bos_token": f"{TOKENS}bos_token_id", "unk_token": f"{TOKENS}unknown_token_id",
+         "sep_token": f"{TOKENS}seperator_token_id", "pad_token": f"{TOKENS}padding_token_id",
+         "cls_token": f"{TOKENS}cls_token_id", "mask_token": f"{TOKENS}mask_token_id"}
+IN_CONFIGS = "bos_token", "pad_token"       # whose ids config.json and generation_config.json say
 # Buffers that older versions stored, of any dtype; the configuration says what they hold.
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 SYNONYMS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}       # of activations
@@ -75,11 +81,11 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     if own.position == "rotary" and (own.block_size, asdict(own)) != (config.block_size,
                                                                       said.get(NOTE)):
         keys[LENGTH] = config.block_size, WHOLE
-    stated = [said.get("eos_token_id")]
+    configs = [said]
     if (folder / GENERATION).is_file():         # which transformers takes first
-        stated.insert(0, _json(folder / GENERATION).get("eos_token_id"))
-    tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), stated, own,
-                                  keys)
+        configs.insert(0, _json(folder / GENERATION))
+    tokenizer, notes = _tokenizer(folder, pathlib.Path(tokenizer or folder / "tokenizer.json"),
+                                  configs, own, keys)
     return ModelFile("Hugging Face folder", own, weights, tokenizer, notes)
 
 
@@ -159,16 +165,17 @@ def _tensors(folder, family):
     return found
 
 
-def _tokenizer(path, stated, config, keys):
-    """Return the tokenizer in a file, with these keys, and lines for the user.  The first end that
-    is stated is the one of the model; it may be a list."""
+def _tokenizer(folder, path, configs, config, keys):
+    """Return the tokenizer in a file, with these keys and those of its folder, and lines for the
+    user.  The first of the folder's configurations that states ends is right; it may be a list."""
     if not path.exists():
         raise FormatError(f"there is no {path}; give the model's tokenizer.json by --tokenizer")
     text = text_of(path)
     vocabulary = characters(_json(path, text))
-    stated = next((end for end in stated if end is not None), [])
+    stated = next(filter(lambda end: end is not None,
+                         (found.get("eos_token_id") for found in configs)), [])
     stated = stated if isinstance(stated, list) else [stated]
-    ends = ids_of_end(stated, config.vocab_size)
+    ends = valid_ids(stated, config.vocab_size)
     wrong = [id for id in stated if id not in ends]
     notes = [f"the id {shown(wrong[0])}, which should end a text, is no token"
              + ("" if ends else "; none does")] if wrong else []
@@ -176,11 +183,48 @@ def _tokenizer(path, stated, config, keys):
                  "--tokenizer", (TypeError, ValueError)):
         if vocabulary:
             return CharTokenizer.of(vocabulary, config.vocab_size), []
-        templates, said = _chat_templates(path.parent)
+        tokenizer = TokenTokenizer(text, ends, config.vocab_size)
+        roles, more = _roles(folder, tokenizer, configs)
+        end = roles.pop("eos_token", None)
+        if end in ends:     # it is the one that a chat template writes
+            ends.sort(key=lambda id: id != end)
+        templates, said = _chat_templates(folder)
+        keys |= {ROLES[name]: (id, WHOLE) for name, id in roles.items()}
         keys |= _template_keys(templates)
         if keys:
             text = with_metadata(text, {"keys": keys})
-        return TokenTokenizer(text, ends, config.vocab_size), notes + said
+        return TokenTokenizer(text, ends, config.vocab_size), notes + more + said
+
+
+def _roles(folder, tokenizer, configs):
+    """Return the ids of tokens with a role, such as bos_token, as a folder names them; and lines
+    about what is left out."""
+    found = [_json(folder / name) if (folder / name).is_file() else {}
+             for name in (TOKENS_MAP, TOKENIZER_CONFIG)]
+    if "added_tokens_decoder" not in found[1]:      # then transformers believes the other file
+        found.reverse()
+    named = found[0] | {key: value for key, value in found[1].items() if value is not None}
+    ids = tokenizer.ids_of_names()
+    roles, notes = {}, []
+    for role in ("eos_token", *ROLES):
+        name = named.get(role)
+        name = name.get("content") if isinstance(name, dict) else name
+        stated = (each.get(f"{role}_id") for each in configs) if role != "eos_token" else ()
+        id = next((id for id in stated if id is not None), None) if name is None else ids.get(
+            str(name))
+        if valid_ids([id], tokenizer.vocab_size):
+            roles[role] = id
+        elif name is not None or id is not None:
+            notes.append(f"its {role}, {shown(name if id is None else id)}, is no token of "
+                         "tokenizer.json, and is left out")
+    if "eos_token" in roles and roles["eos_token"] not in tokenizer.ends:
+        notes.append(f"its eos_token, {shown(roles['eos_token'])}, is none of the ids that end a "
+                     f"text ({CONFIG}, {GENERATION}), and is left out")
+    for key, ids in zip(("add_bos_token", "add_eos_token"), tokenizer.around):
+        if key in named and bool(named[key]) != bool(ids):
+            notes.append(f"{TOKENIZER_CONFIG} has {key} = {shown(named[key])}, which "
+                         "tokenizer.json contradicts, and is left out")
+    return roles, notes
 
 
 def _chat_templates(folder):
@@ -242,14 +286,17 @@ def write(path: AnyPath, model: ModelFile) -> Held:
     family = families.family_of(config)
     longest, _ = _keys(tokenizer).get(LENGTH, (0, WHOLE))
     longest = max(longest, config.block_size)
+    roles = _stated_roles(tokenizer)
+    ids = {"eos_token_id": stated_ends(tokenizer)} | {
+        f"{role}_id": roles.get(role) for role in IN_CONFIGS}
     described = {
         "architectures": [family.architecture], "model_type": family.name, "dtype": "float32",
         **families.settings(replace(config, block_size=longest), family), **family.fixed,
-        "bos_token_id": None, "eos_token_id": stated_ends(tokenizer), NOTE: asdict(config)}
+        **ids, NOTE: asdict(config)}
     if family is families.GPT2:
         described |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout)
     texts = {CONFIG: _json_text(described),
-             GENERATION: _json_text({"eos_token_id": stated_ends(tokenizer)}),
+             GENERATION: _json_text(ids),
              "tokenizer.json": tokenizer_json(tokenizer),
              TOKENIZER_CONFIG: _json_text(_tokenizer_config(tokenizer, longest))}
     for name, text in texts.items():
@@ -280,6 +327,12 @@ def _keys(tokenizer):
     return getattr(tokenizer, "metadata", {}).get("keys", {})
 
 
+def _stated_roles(tokenizer):
+    """Return the ids of the tokens with a role that a tokenizer has brought."""
+    stated = {role: _keys(tokenizer).get(key, (None, WHOLE))[0] for role, key in ROLES.items()}
+    return {role: id for role, id in stated.items() if valid_ids([id], tokenizer.vocab_size)}
+
+
 def _tokenizer_config(tokenizer, longest):
     """Return what makes transformers take tokenizer.json as it is."""
     found = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
@@ -293,9 +346,12 @@ def _tokenizer_config(tokenizer, longest):
     elif templates:
         found["chat_template"] = [{"name": name, "template": text}
                                   for name, text in templates.items()]
+    roles = _stated_roles(tokenizer)
     if tokenizer.end is not None:
-        from tokenizers import Tokenizer    # which is there, as the tokenizer could be made
-        found["eos_token"] = Tokenizer.from_str(tokenizer.library_json).id_to_token(tokenizer.end)
+        roles["eos_token"] = tokenizer.end
+    if roles:
+        names = {id: name for name, id in tokenizer.ids_of_names().items()}
+        found |= {role: names[id] for role, id in roles.items() if id in names}
     return found
 
 

@@ -19,7 +19,7 @@ from data.files import AnyPath
 from minigrad.words import any_of, shown
 from model.convert import families
 from model.convert.gguf import ARRAY, FAMILIES, NOTE, configuration, metadata_of, read
-from model.convert.gguf_tokens import check, keys_of, without_end
+from model.convert.gguf_tokens import TOKENS, check, keys_of, without_end
 from model.convert.model_file import FormatError, Held, ModelFile, check_finite, explain, require
 
 __all__ = ["KINDS", "read", "write"]
@@ -184,13 +184,13 @@ def _metadata(library, model, family, tensors, of_kinds):
     tokens = keys_of(model.tokenizer)
     anew = sizes | of_kinds
     same = theirs.get("general.architecture") == family.name
-    if same:        # what the file had, in its order, of this model
+    if same and f"{TOKENS}tokens" in theirs:    # what the file had, in its order, of this model
         found = {key: tokens[key] if value is None else anew.get(key, value)
                  for key, value in theirs.items()}
     else:
         name = model.name.encode(errors="replace").decode()     # a file's need not be a text
         named = {"general.name": name} if name else {}
-        found = {"general.architecture": family.name} | named | tokens | theirs | anew
+        found = {"general.architecture": family.name} | named | theirs | tokens | anew
     # Without, what came is of another file, such as the chat template of a folder of Hugging Face.
     if not same or NOTE in theirs or config != configuration(found, tensors)[0]:
         found[NOTE] = json.dumps(asdict(config))

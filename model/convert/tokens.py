@@ -31,9 +31,9 @@ def with_metadata(json_text: str, metadata: dict[str, object]) -> str:
     return json.dumps(json.loads(json_text) | {METADATA: metadata})
 
 
-def ids_of_end(stated: Iterable[object], vocab_size: int) -> list[int]:
-    """Return the ids that end a text, as a file states them, each once; what is no id is left
-    out."""
+def valid_ids(stated: Iterable[object], vocab_size: int) -> list[int]:
+    """Return ids that a file states, such as those that end a text, each once; what is no id is
+    left out."""
     ids = (id for id in stated if type(id) is int and 0 <= id < vocab_size)
     return [*dict.fromkeys(ids)]
 
@@ -133,6 +133,10 @@ class TokenTokenizer(Tokenizer):
         """Return its tokenizer.json as the library writes it: with all that a file may leave
         out."""
         return json.loads(self._tokenizer.to_str())
+
+    def ids_of_names(self) -> dict[str, int]:
+        """Return the ids of all tokens by their names in the file."""
+        return self._tokenizer.get_vocab()
 
     def differing(self, other: "TokenTokenizer", texts: Sequence[str]
                   ) -> tuple[str, list[int], list[int]] | None:

@@ -14,7 +14,7 @@ from model.convert import gguf
 from model.convert.__main__ import main
 from model.convert.gguf_tokens import PROBES, SPLITS, check, ends_of, keys_of, probing_texts
 from model.convert.model_file import FormatError
-from model.convert.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer, with_metadata
 from tests.kit import refusal
 from tests.model.convert.gguf_files import TOKENS, V, llama, written
 from tests.token_files import END, MERGES, byte_fallback, byte_level, of_words, special
@@ -280,6 +280,51 @@ def test_a_beginning_is_not_lost_in_a_folder(tmp_path):
     stated = gguf.metadata_of(tmp_path / "again.gguf")
     assert stated[f"{G}add_bos_token"] is True
     assert stated[f"{G}bos_token_id"] == 0
+
+
+def test_tokens_with_a_role_go_from_a_folder_into_a_file_and_back(tmp_path):
+    convert(written(tmp_path / "m.gguf", *llama()), tmp_path / "out", tmp_path / "hf")
+    config = tmp_path / "hf" / "tokenizer_config.json"
+    named = json.loads(config.read_text()) | {
+        "bos_token": "a", "unk_token": "b", "sep_token": "c", "pad_token": "d", "mask_token": "e"}
+    config.write_text(json.dumps(named))
+    convert(*(tmp_path / name for name in ("hf", "out2", "named.gguf", "out3", "hf2")))
+    stated = gguf.metadata_of(tmp_path / "named.gguf")
+    tokens = stated[f"{G}tokens"]
+    assert [tokens[stated[f"{G}{key}_token_id"]] for key in (
+        "bos", "unknown", "seperator", "padding", "mask")] == [*"abcde"]
+    assert f"{G}add_bos_token" not in stated
+    assert json.loads((tmp_path / "hf2" / "tokenizer_config.json").read_text()) == named
+
+
+def test_what_stands_before_each_text_is_the_bos_of_a_file(tmp_path):
+    tokenizer = TokenTokenizer(changed(post_processor=BEGUN), 0)
+    keys = {f"{G}bos_token_id": [5, [4]], f"{G}padding_token_id": [6, [4]]}
+    tokenizer = TokenTokenizer(with_metadata(tokenizer.json, {"keys": keys}), 0)
+    saved(tmp_path / "ckpt.npz", tokenizer)
+    convert(tmp_path / "ckpt.npz", tmp_path / "m.gguf")
+    stated = gguf.metadata_of(tmp_path / "m.gguf")
+    assert (stated[f"{G}bos_token_id"], stated[f"{G}add_bos_token"]) == (266, True)
+    assert stated[f"{G}padding_token_id"] == 6
+
+
+def test_a_tokenizer_that_is_given_leaves_a_file_its_other_metadata(tmp_path):
+    own = {"general.name": "small", "general.license": "mit", "tokenizer.chat_template": "A",
+           f"{G}eos_token_id": 0, f"{G}padding_token_id": 2}
+    path = written(tmp_path / "m.gguf", *llama(**own, **{
+        f"{G}model": "llama", f"{G}scores": [1], f"{G}add_bos_token": True}))
+    file = tmp_path / "tokenizer.json"
+    file.write_text(gguf.read(written(tmp_path / "other.gguf", *llama())).tokenizer.json,
+                    encoding="utf-8")
+    main([str(path), str(tmp_path / "out"), "--tokenizer", str(file)])
+    convert(tmp_path / "out", tmp_path / "again.gguf")
+    stated = gguf.metadata_of(tmp_path / "again.gguf")
+    assert stated | own == stated
+    assert stated[f"{G}model"] == "gpt2"
+    assert not {f"{G}scores", f"{G}add_bos_token"} & stated.keys()
+    convert(tmp_path / "out", tmp_path / "hf")
+    said = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert said["chat_template"] == "A"
 
 
 def test_templates_with_names_go_from_a_folder_into_a_file_and_back(tmp_path):

@@ -223,6 +223,7 @@ def test_read_takes_all_ends_of_generation_config_or_else_of_config(
         tmp_path, generation, config, ends, note):
     hugging_face.write(tmp_path, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["eos_token"] == END
+    change(tmp_path / "tokenizer_config.json", {"eos_token": None})
     change(tmp_path / "config.json", {"eos_token_id": config})
     if generation == "no file":
         (tmp_path / "generation_config.json").unlink()
@@ -283,3 +284,70 @@ def test_read_keeps_all_chat_templates_in_the_order_of_transformers(tmp_path, fi
     names = [name for name in templates if name != "default"]
     assert stated.pop("tokenizer.chat_templates", []) == names
     assert stated == {f"tokenizer.chat_template.{name}": templates[name] for name in names}
+
+
+FOUR = {"bos_token": "a", "pad_token": {"content": "b", "lstrip": False}, "unk_token": END,
+        "mask_token": "c"}      # tokens of byte_level
+NOTE = "is no token of tokenizer.json, and is left out"
+
+
+@pytest.mark.parametrize("changes, roles, note", [
+    ({"tokenizer_config.json": FOUR}, "abc", ""), ({"special_tokens_map.json": FOUR}, "abc", ""),
+    ({"special_tokens_map.json": FOUR, "tokenizer_config.json": {
+        "bos_token": "d", "added_tokens_decoder": {}}}, "dbc", ""),
+    ({"special_tokens_map.json": FOUR, "tokenizer_config.json": {"bos_token": "d"}}, "abc", ""),
+    ({"tokenizer_config.json": FOUR, "config.json": {"bos_token_id": 9}}, "abc", ""),
+    ({"tokenizer_config.json": FOUR | {"bos_token": "<nowhere>"}}, " bc",
+     f"its bos_token, <nowhere>, {NOTE}"),
+    ({"tokenizer_config.json": FOUR | {"bos_token": None}, "config.json": {"bos_token_id": -1}},
+     " bc", f"its bos_token, -1, {NOTE}"),
+    ({"tokenizer_config.json": FOUR | {"eos_token": "e"}}, "abc",
+     "is none of the ids that end a text (config.json, generation_config.json), and is left out"),
+    ({"tokenizer_config.json": FOUR | {"add_bos_token": True}}, "abc",
+     "has add_bos_token = True, which tokenizer.json contradicts, and is left out")], ids=str)
+def test_read_keeps_the_tokens_with_a_role_that_a_folder_names(tmp_path, changes, roles, note):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    hugging_face.write(first, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
+    written(first / "special_tokens_map.json", "{}")
+    for name, changed in changes.items():
+        change(first / name, changed)
+    model = hugging_face.read(first)
+    assert [said.endswith(note) for said in model.notes] == ([True] if note else [])
+    hugging_face.write(second, model)
+    said = json.loads((second / "tokenizer_config.json").read_text())
+    assert [said.get(f"{role}_token", " ") for role in ("bos", "pad", "mask")] == [*roles]
+    assert said["unk_token"] == said["eos_token"] == END
+    ids = model.tokenizer.ids_of_names()
+    for name in ("config.json", "generation_config.json"):
+        said = json.loads((second / name).read_text())
+        assert said["bos_token_id"] == ids.get(roles[0]) and said["pad_token_id"] == ids["b"]
+    back = hugging_face.read(second)
+    assert back.notes == [] and back.tokenizer.json == model.tokenizer.json
+
+
+def test_read_takes_the_ids_of_a_configuration_where_no_token_is_named(folder, tmp_path):
+    hugging_face.write(folder, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
+    change(folder / "config.json", {"bos_token_id": 5, "pad_token_id": 7})
+    change(folder / "generation_config.json", {"pad_token_id": 6})
+    keys = hugging_face.read(folder).tokenizer.metadata["keys"]
+    assert keys == {"tokenizer.ggml.bos_token_id": [5, [4]],
+                    "tokenizer.ggml.padding_token_id": [6, [4]]}
+
+
+def test_the_end_that_a_template_writes_is_the_first_of_several(folder):
+    hugging_face.write(folder, found(LLAMA, TokenTokenizer(byte_level(), [3, 0, 4])))
+    change(folder / "tokenizer_config.json", {"eos_token": END})
+    assert hugging_face.read(folder).tokenizer.ends == (0, 3, 4)
+
+
+def test_a_tokenizer_that_is_given_leaves_its_folder_the_chat_template(folder, tmp_path):
+    hugging_face.write(folder, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
+    change(folder / "tokenizer_config.json", {"chat_template": "A", "bos_token": "b"})
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (folder / "tokenizer.json").rename(other / "tokenizer.json")
+    keys = hugging_face.read(folder, other / "tokenizer.json").tokenizer.metadata["keys"]
+    assert keys["tokenizer.chat_template"] == ["A", [8]]
+    assert "tokenizer.ggml.bos_token_id" in keys
