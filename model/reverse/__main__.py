@@ -175,8 +175,9 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
             optimizer.zero_grad()
             if step % s.eval_interval == 0:
                 right = count_right(model, s.task, judged[:QUICKLY])
-                bar.write(f"step {step:6,}   loss {loss.item():.3f}   right {right} of {QUICKLY} "
-                          "unseen strings", sys.stdout)
+                with bar.external_write_mode(sys.stdout):
+                    tell(f"step {step:6,}   loss {loss.item():.3f}   right {right} of {QUICKLY} "
+                         "unseen strings")
 
 
 def loss_of(model: EncoderDecoder, task: str, texts: list[str], rng: Rng = None) -> mg.Tensor:

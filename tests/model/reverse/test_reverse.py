@@ -3,6 +3,7 @@ import dataclasses
 import itertools
 import re
 import signal
+import sys
 import time
 
 import numba
@@ -144,6 +145,16 @@ def test_the_model_is_saved_if_nobody_reads_what_the_command_says(tmp_path, unse
     with nobody_reads(monkeypatch):
         reverse.main([*TINY, "--out_dir", str(tmp_path / "out")])
     assert (tmp_path / "out" / "ckpt.npz").exists()
+
+
+def test_training_goes_on_if_nobody_reads_how_far_it_is(unseen, monkeypatch):
+    s = dataclasses.replace(SHORT, max_iters=4, eval_interval=1)
+    model = new_model(s)
+    before = model.state_dict()
+    with nobody_reads(monkeypatch):
+        sys.stdout.reconfigure(line_buffering=True)     # as if many lines had filled the buffer
+        reverse.train(s, model, unseen)
+    assert not all(np.array_equal(a, before[name]) for name, a in model.state_dict().items())
 
 
 def test_the_model_is_saved_and_an_earlier_one_is_kept(saved, unseen):
