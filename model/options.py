@@ -54,7 +54,7 @@ def problem(field: dataclasses.Field, value: object) -> str | None:
     if not _has_type(field.type, value):
         return takes(field.type, value)
     if choices and value not in choices:
-        said = f"is {any_of(choices)}, not {shown(value)}"
+        said = f"is {any_of(choices)}, not {shown(value) if value.strip() else repr(value)}"
         for near in difflib.get_close_matches(value, choices, n=1):
             said += f"; did you mean {near}?"
         return said

@@ -38,6 +38,7 @@ class Checked:
     ("kind", "x" * 10_000, f"is one, two or three, not {'x' * 80}..."),
     ("kind", "three", None), ("kind", "six", "is one, two or three, not six"),
     ("kind", "tow", "is one, two or three, not tow; did you mean two?"),
+    ("kind", " ", "is one, two or three, not ' '"),
     ("text", 3, "takes a text, not 3"), ("text", "anything", None), ("text", "", None),
     ("data", ["a"], "takes texts, not ['a']"),
     ("data", ("a", ""), "takes a value, and an empty one was given")])
