@@ -242,7 +242,7 @@ def check_program(path: pathlib.Path) -> None:
     elif found == path.parent:
         kind = next((kind for name, kind in OTHER_FILES.items() if is_there(found / name)), "")
     if kind:
-        new = f"out_{found.absolute().stem}"
+        new = pathlib.Path(f"out_{found.absolute().stem}")
         raise OfAnotherProgram(f"{found} is a {kind}: {command_line('model.convert', found, new)} "
                                f"makes a checkpoint of it; then give {new}")
 

@@ -17,7 +17,7 @@ from data.files import write_arrays
 from minigrad import machine
 from minigrad.packed import BLOCKS, PackedTensor
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, EncoderDecoderConfig,
-                   Transformer, TransformerConfig, checkpoint, generate, load_checkpoint,
+                   Transformer, TransformerConfig, checkpoint, command, generate, load_checkpoint,
                    save_checkpoint)
 from model.checkpoint import (OfAnotherProgram, load_arrays, load_last, restore_optimizer,
                               save_arrays)
@@ -403,6 +403,15 @@ def test_a_model_of_another_program_is_named_with_the_line_that_converts_it(name
     assert refusal(OfAnotherProgram, load_checkpoint, tmp_path / given) == (
         f"{found} is a {kind}: python -m model.convert {found} out_{found.stem} makes a checkpoint "
         f"of it; then give out_{found.stem}")
+
+
+def test_where_the_command_for_another_programs_model_begins_with_cd_its_names_are_whole(
+        tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "a.gguf", "GGUF")
+    monkeypatch.setattr(command, "started_as", lambda: ("python", "x/train.py", False))
+    said = refusal(CheckpointError, load_checkpoint, "a.gguf")
+    assert f" model.convert {tmp_path / 'a.gguf'} {tmp_path / 'out_a'} makes" in said
 
 
 def test_a_checkpoint_beside_a_model_of_another_program_is_read(tmp_path):
