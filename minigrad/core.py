@@ -24,14 +24,12 @@ from typing import Any
 import numpy as np
 
 from minigrad import changes
-from minigrad.gradients import parts_of, sum_of
+from minigrad.gradients import Gradient, parts_of
 from minigrad.watching import tell, watchers
 from minigrad.words import shown
 
 OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
-Array = Any     # an argument of an op: a Tensor or an ndarray; a number or list is made an array
-Operand = Array | float     # the same, but a number stays one, whose type gives way to an array's
-PLAIN = {Array: (int, float, complex, list, tuple), Operand: (list, tuple)}     # made arrays
+Array = Any     # an argument of an op that is no setting: a Tensor, or what is made an array
 # The types of a Tensor, in the machine's order of bytes
 NUMBERS = frozenset(np.dtype(char) for char in "?bhilqBHILQfd")
 
@@ -188,50 +186,53 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
 
     `vjps` has one function for each array, in the order of the arguments, from d(loss)/d(value) to
     d(loss)/d(argument); None where there is no derivative.  Where arguments share work, `vjps` is
-    one function, which returns a tuple of all gradients.  A list or tuple in which there is a
-    Tensor is as many arrays as it has parts.  A vjp must not write into d(loss)/d(value), which
-    others may get, too, and is given it read-only.  It may return
+    one function, which returns a tuple of all gradients.  A vjp must not write into
+    d(loss)/d(value), which others may get, too, and is given it read-only.  It may return
 
     - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
       summed back, once for all ops): g itself, a view of g, or a new array, which must not be kept;
     - or, where most of the gradient is zero, `Added` with the function that adds it in place.
 
+    An argument of f is an array, or a setting if it has a default or an annotation other than
+    `Array`.  A list for an array is made one, and Tensors in it are stacked.  A number stays a
+    number, whose type gives way to that of arrays; only where f has a single array, it is made one.
+    A setting stays as it is, but that f gets the arrays of Tensors: a list or tuple in which there
+    is a Tensor is as many arrays as it has parts.
+
     An op with several values returns a list of them, and a list of their vjps.
     """
-    if not f:
+    if f is None:
         return partial(op, register=register)
     name = f.__name__
     signature = inspect.signature(f, eval_str=True).replace(return_annotation=Tensor)
-    plain = [PLAIN.get(p.annotation, ()) for p in signature.parameters.values()]
-    most = len(plain)
+    takes_array, most = _arrays_among(signature.parameters.values())
 
     @wraps(f)
     def on_tensors(*args, **settings):
         started = perf_counter()
-        arrays = args
+        arrays = args                   # until they are unwrapped
         try:
             if settings:                # arrays may be given by keyword, too
-                bound = signature.bind(*args, **settings)
-                bound.apply_defaults()
-                args = bound.args
-                settings = bound.kwargs
-            arrays, parents = _unwrapped(args, plain)
+                args, settings = _bound(name, signature, args, settings)
+            args, arrays, parents = _unwrapped(args, takes_array)
             made = f(*arrays, **settings)
-            if type(made) is not tuple:
+            if type(made) is not tuple or len(made) != 2:
                 raise TypeError("an op returns its value and its vjps, as in y, (dx,), and this "
                                 f"returned {brief(made)}")
-            several = type(made[0]) is list
-            values = zip(*made, strict=True) if several else [made]
-            out = [_record(name, value, vjps, parents, most) for value, vjps in values]
+            value, vjps = made
+            if type(value) is list:
+                out = [_record(name, one, vjps_of_one, parents, most)
+                       for one, vjps_of_one in _in_pairs(value, vjps)]
+                result = out
+            else:
+                result = _record(name, value, vjps, parents, most)
+                out = [result]
         except Exception as error:
-            if settings and arrays is args:         # they do not fit the arguments of the op
-                takes = ", ".join(signature.parameters).replace("axis", "axis (PyTorch's dim)")
-                error.args = f"{error}; {name} takes {takes}",
             error.add_note(f"in {name}({', '.join(map(brief, arrays))})")
             raise
         if watchers.get():
             tell(name, "forward", started, None, args, out)
-        return out if several else out[0]
+        return result
 
     on_tensors.__signature__ = signature
     if register:
@@ -242,26 +243,97 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     return on_tensors
 
 
-def _unwrapped(args, plain):
-    """Return the arguments of an op as arrays, and the node of each, None for a constant.  `plain`
-    has for each argument the types that are made arrays."""
+def _arrays_among(parameters):
+    """Return, for each positional parameter of an op, whether it is an array and no setting (the
+    last stands for all that follow, as in *arrays); and how many vjps the op has at most."""
+    takes_array = []
+    most = 0
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        hinted = parameter.annotation is Array
+        unhinted = parameter.annotation is parameter.empty
+        takes_array.append(hinted or unhinted and parameter.default is parameter.empty)
+        if hinted or unhinted:          # a default of None may stand for an array
+            most = len(takes_array)
+    return takes_array or [False], most
+
+
+def _bound(name, signature, args, settings):
+    """Return the arguments of an op by position, as far as they can be, and the others by keyword.
+    """
+    try:
+        bound = signature.bind(*args, **settings)
+    except TypeError as error:
+        takes = ", ".join(signature.parameters).replace("axis", "axis (PyTorch's dim)")
+        raise TypeError(f"{error}; {name} takes {takes}") from None
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def _unwrapped(args, takes_array):
+    """Return the arguments of an op, with lists for arrays as arrays or Tensors; the same with
+    arrays for Tensors; and the node of each, None for a constant."""
+    alone = takes_array.count(True) == 1
+    inputs = []
     arrays = []
     parents = []
-    for arg, accepted in zip(args, chain(plain, repeat(()))):
-        if isinstance(arg, accepted):
-            arg = np.asarray(arg)
-        several = isinstance(arg, (list, tuple)) and Tensor in map(type, arg)
-        data = []
-        for part in arg if several else [arg]:
-            if isinstance(part, Tensor):
-                data.append(part._data)
-                parents.append(part.node)
-            else:
-                _refuse_masked(part)
-                data.append(part)
-                parents.append(None)
-        arrays.append(type(arg)(data) if several else data[0])
-    return arrays, parents
+    for arg, is_array in zip(args, chain(takes_array, repeat(takes_array[-1]))):
+        if is_array and not isinstance(arg, (Tensor, np.ndarray)):
+            arg = _as_array(arg, alone)
+        inputs.append(arg)
+        if isinstance(arg, Tensor):
+            arrays.append(arg._data)
+            parents.append(arg.node)
+        elif isinstance(arg, (list, tuple)) and _holds_tensor(arg):
+            parts, nodes = _unwrapped_parts(arg)
+            arrays.append(parts)
+            parents += nodes
+        else:
+            _refuse_masked(arg)
+            arrays.append(arg)
+            parents.append(None)
+    return inputs, arrays, parents
+
+
+def _as_array(arg, alone):
+    """Return an argument that is an array: of a list, an array or a Tensor; of a number the number,
+    unless it is the only array that the op takes."""
+    if isinstance(arg, (list, tuple)):
+        return OPS["stack"](arg) if _holds_tensor(arg) else np.asarray(arg)
+    if alone and isinstance(arg, (int, float, complex)):
+        return np.asarray(arg)
+    return arg
+
+
+def _holds_tensor(arg):
+    """Return whether there is a Tensor in a list or tuple."""
+    return any(isinstance(part, Tensor) for part in arg)
+
+
+def _unwrapped_parts(several):
+    """Return a list or tuple of arrays for one with Tensors in it, and the node of each."""
+    parts = []
+    nodes = []
+    for part in several:
+        if isinstance(part, Tensor):
+            parts.append(part._data)
+            nodes.append(part.node)
+        else:
+            _refuse_masked(part)
+            parts.append(part)
+            nodes.append(None)
+    return parts if isinstance(several, list) else tuple(parts), nodes
+
+
+def _in_pairs(values, vjps):
+    """Return (value, its vjps) of each value that an op returned in a list."""
+    given = len(vjps) if isinstance(vjps, (list, tuple)) else 0
+    if given != len(values):
+        raise ValueError("an op with several values returns a list of them and a list of their "
+                         "vjps, as in [y, z], [(dy,), (dz,)], and this returned "
+                         f"{len(values)} values, and the vjps of {given}")
+    return zip(values, vjps)
 
 
 def _record(name, value, vjps, parents, most):
@@ -269,22 +341,25 @@ def _record(name, value, vjps, parents, most):
     has no more than `most` arguments, but for lists of arrays."""
     out = Tensor(value)
     array = out._data
+    one_each = type(vjps) in (tuple, list)
+    if not one_each and not callable(vjps):
+        raise TypeError(f"the vjps of {name} are a function, or a tuple of one for each argument, "
+                        f"and these are {brief(vjps)}")
+    if one_each and len(vjps) > len(parents) and len(vjps) > most:
+        raise ValueError(f"{name} has {len(vjps)} vjps, and {most} arguments: give one for each, "
+                         "in their order, or None; where an argument is a list of arrays, "
+                         "annotate it as one, as in xs: list")
     if _paused.get() or array.dtype.kind != "f" or not any(parents):
         return out
-    if type(vjps) in (tuple, list):         # keep only the vjps that will be called
+    if one_each:                            # keep only the vjps that will be called
         if any(parents[len(vjps):]):
             raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
                              "that requires a gradient")
-        if len(vjps) > len(parents) and len(vjps) > most:
-            raise ValueError(f"{name} has {len(vjps)} vjps, and {most} arguments: give one for "
-                             "each, in their order, or None")
-        needed = [pair for pair in zip(parents, vjps) if None not in pair]
+        needed = [(parent, vjp) for parent, vjp in zip(parents, vjps)
+                  if parent is not None and vjp is not None]
         if not needed:
             return out
         parents, vjps = zip(*needed)
-    elif not callable(vjps):
-        raise TypeError(f"the vjps of {name} are a function, or a tuple of one for each argument, "
-                        f"and these are {brief(vjps)}")
     else:
         parents = parents + [None] * (most - len(parents))      # it may give one for each
     out.node = Node(name, array.shape, array.dtype, parents, vjps)
@@ -308,36 +383,42 @@ def timed(part: str) -> Callable:
 
 def _run_backward(root, g):
     """Send g from the root to the leaves; return (leaf, gradient) pairs and free the graph."""
-    # Of each node: its gradient so far, and whether the engine made this array, as a sum, so that
-    # it may write into it.
-    sums = {root: (g, False)}
+    gradients = {root: Gradient(root, g)}       # of each node that waits, so far
     waiting = [(-root.birth, root)]
     leaves = []
     # Youngest first: all users of a node are younger, and done, so its gradient is complete.
     while waiting:
         _, node = heappop(waiting)
-        g, made_here = sums.pop(node)
+        gradient = gradients.pop(node)
         if node.op == "leaf":
-            leaves.append((node, g if made_here else g.copy()))     # others may hold g
-            continue
-        vjps, parents = _taken_from(node)
-        started = perf_counter()
-        try:
-            if changes.latest > node.birth:
-                changes.refuse(node, vjps)
-            parts = parts_of(vjps, parents, g)
-            for parent, dx in parts:
-                if parent not in sums:
-                    heappush(waiting, (-parent.birth, parent))
-                sums[parent] = sum_of(parent, dx, *sums.get(parent, (None, False)))
-        except Exception as error:
-            node.vjps, node.parents = vjps, parents
-            error.add_note(f"in the gradient of {node.op}, from {brief(g)}")
-            raise
-        if watchers.get():
-            tell(node.op, "backward", started, node, [g], parts)
-        del vjps, parts         # and with them the arrays that the vjps kept
+            array = gradient.array
+            leaves.append((node, array if gradient.ours else array.copy()))     # others may hold it
+        else:
+            _pass_on(node, gradient.array, gradients, waiting)
     return leaves
+
+
+def _pass_on(node, g, gradients, waiting):
+    """Call the vjps of a node with its gradient g, and add what they return to the gradients of its
+    parents, which then wait for their turn.  The node is freed, with the arrays that its vjps keep.
+    """
+    vjps, parents = _taken_from(node)
+    started = perf_counter()
+    try:
+        if changes.latest > node.birth:
+            changes.refuse(node, vjps)
+        parts = parts_of(vjps, parents, g)
+        for parent, dx in parts:
+            if parent not in gradients:
+                gradients[parent] = Gradient(parent)
+                heappush(waiting, (-parent.birth, parent))
+            gradients[parent].add(dx)
+    except Exception as error:
+        node.vjps, node.parents = vjps, parents
+        error.add_note(f"in the gradient of {node.op}, from {brief(g)}")
+        raise
+    if watchers.get():
+        tell(node.op, "backward", started, node, [g], parts)
 
 
 def _taken_from(node):

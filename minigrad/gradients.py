@@ -30,7 +30,11 @@ def parts_of(vjps, parents, g):
         if dx is None:
             raise ValueError("there is no vjp for an argument that requires a gradient")
         if not isinstance(dx, Added):
-            dx = unbroadcast(np.asarray(dx), parent.shape).astype(parent.dtype, copy=False)
+            dx = np.asarray(dx)
+            if dx.shape != parent.shape:
+                dx = unbroadcast(dx, parent.shape)
+            if dx.dtype != parent.dtype:
+                dx = dx.astype(parent.dtype)
         found.append((parent, dx))
     return found
 
@@ -44,17 +48,27 @@ def _for_vjp(vjp, g):
     return g
 
 
-def sum_of(parent, dx, total, writable):
-    """Return the gradient that a parent has so far, None at first, plus dx; and whether the engine
-    has made that sum, so that it may write into it."""
-    if isinstance(dx, Added):
-        return dx.to(parent, total, writable), True
-    if total is None:
-        return dx, False
-    if writable and not isinstance(total, Rows):
-        total += dx
-        return total, True
-    return np.asarray(np.add(total, dx)), True      # NumPy makes a scalar of two 0-d arrays
+class Gradient:
+    """The gradient of a node so far: the sum of the parts that came from the nodes made from it."""
+    __slots__ = ("node", "array", "ours")
+
+    def __init__(self, node: Any, array: np.ndarray | None = None) -> None:
+        self.node = node
+        self.array = array      # None before the first part, and `Rows` if few rows of it are kept
+        self.ours = False       # whether the engine made the array, and so may write into it
+
+    def add(self, dx: "np.ndarray | Added") -> None:
+        """Add a part: an array of the node's shape and type, or `Added`."""
+        if isinstance(dx, Added):
+            self.array = dx.to(self.node, self.array, self.ours)
+        elif self.array is None:
+            self.array = dx
+            return                      # others may hold dx, too
+        elif self.ours and not isinstance(self.array, Rows):
+            self.array += dx
+        else:
+            self.array = np.asarray(np.add(self.array, dx))     # of two 0-d arrays, not a scalar
+        self.ours = True
 
 
 def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

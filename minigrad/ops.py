@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
-from minigrad.core import OPS, Array, Operand, Tensor, brief, one_type, op
+from minigrad.core import OPS, Array, Tensor, brief, one_type, op
 from minigrad.formulas import ACTIVATIONS, Drop, How, rows
 from minigrad.gradients import Added
 from minigrad.random import RowsFrom
@@ -28,32 +28,32 @@ Arrays = list[Array]
 
 
 @op
-def add(x: Operand, y: Operand):
+def add(x: Array, y: Array):
     """x + y."""
     return x + y, (lambda g: g, lambda g: g)
 
 
 @op
-def subtract(x: Operand, y: Operand):
+def subtract(x: Array, y: Array):
     """x - y."""
     return x - y, (lambda g: g, lambda g: -g)
 
 
 @op
-def multiply(x: Operand, y: Operand):
+def multiply(x: Array, y: Array):
     """x * y."""
     return x * y, (lambda g: g * y, lambda g: g * x)
 
 
 @op
-def divide(x: Operand, y: Operand):
+def divide(x: Array, y: Array):
     """x / y."""
     # x / (y * y) would leave the range of floats where both quotients are ordinary numbers.
     return x / y, (lambda g: g / y, lambda g: -(g / y) * (x / y))
 
 
 @op
-def power(x: Operand, y: Operand):
+def power(x: Array, y: Array):
     """x ** y.  Where x is 0 and y is not negative, the derivative by y is taken as 0."""
     value = x ** y
 
@@ -100,7 +100,7 @@ def tanh(x: Array):
 
 
 @op
-def maximum(x: Operand, y: Operand):
+def maximum(x: Array, y: Array):
     """The elementwise maximum; where both are equal, each gets half of the gradient.  Beside a nan
     both get all of it, as in PyTorch."""
     def share(a, b):
@@ -109,7 +109,7 @@ def maximum(x: Operand, y: Operand):
 
 
 @op
-def where(condition: Array, x: Operand, y: Operand):
+def where(condition: Array, x: Array, y: Array):
     """x where the condition holds, else y.
 
     Both branches are computed in full.  The branch that is not taken gets a gradient of 0; an
@@ -117,7 +117,7 @@ def where(condition: Array, x: Operand, y: Operand):
     gradient of where(c, sqrt(x), 0) is nan where x <= 0.  Make the argument safe inside, too:
     where(c, sqrt(where(c, x, 1)), 0).
     """
-    condition = condition.copy()        # nobody can change it before backward
+    condition = np.array(condition)     # a copy, which nobody can change before backward
     return np.where(condition, x, y), (
         None, lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))
 
@@ -278,6 +278,7 @@ def matmul(x: Array, y: Array):
     """Product of the last two axes, (..., M, K), (..., K, P) -> (..., M, P); vectors as NumPy's.
     Back:  dx = g y^T, dy = x^T g.
     """
+    x, y = np.asarray(x), np.asarray(y)
     if x.ndim == 0 or y.ndim == 0:
         raise ValueError("matmul takes arrays of at least one axis; to scale by a number, use *")
     a = np.atleast_2d(x)                                        # (..., M, K)
@@ -394,7 +395,7 @@ def swiglu(gate: Array, x: Array):
 
     Its vjp shares work with the value, and is faster than those of `silu` and `multiply`.
     """
-    gate, x = _fitting("gate (...), x (...)", gate, x)
+    gate, x = _fitting("gate (...), x (...)", np.asarray(gate), np.asarray(x))
 
     def vjp(g):
         return formulas.swiglu_vjp(g, gate, x)
@@ -508,7 +509,8 @@ def _norm(x, weight, bias, eps, centred):
     y, moments = formulas.norm(x, weight, bias, eps, centred)
 
     def vjp(g):
-        return formulas.norm_vjp(g, x, weight, moments, centred)
+        gradients = formulas.norm_vjp(g, x, weight, moments, centred)
+        return gradients if centred else gradients[:2]          # an RMS norm has no bias
     return y, vjp
 
 
@@ -568,6 +570,7 @@ def _by_head(x):
 
 def _added(mask, dtype):
     """Return a mask as it is added to scores: 0 where a bool is true, else -inf."""
+    mask = np.asarray(mask)
     if mask.dtype.kind not in "bf":
         raise TypeError("attn_mask is true where a query may attend (bool), or is added to the "
                         f"scores (float); this is {mask.dtype}")
@@ -697,14 +700,21 @@ def _check_shapes(table, *arrays):
     for names, x in zip(_axes_of(table), arrays):
         if x is None:
             continue
-        shape = x.shape
-        if names[0] == "...":
-            lead = x.ndim - len(names) + 1
+        shape = _shape_of(x)
+        if names[0] == "...":           # the leading axes count as one, whose size is a tuple
+            lead = len(shape) - len(names) + 1
             shape = shape[:lead], *shape[lead:]
-        if len(names) != len(shape) or any(sizes.setdefault(name, n) != n
-                                           for name, n in zip(names, shape)):
-            shapes = ", ".join("None" if x is None else str(list(x.shape)) for x in arrays)
+        fits = len(names) == len(shape)
+        for name, n in zip(names, shape):
+            fits = fits and sizes.setdefault(name, n) == n
+        if not fits:
+            shapes = ", ".join("None" if x is None else str(list(_shape_of(x))) for x in arrays)
             raise ValueError(f"expected {table}, each name of one size; shapes are {shapes}")
+
+
+def _shape_of(x):
+    """Return the shape of an array, or of a number in place of one."""
+    return getattr(x, "shape", ())
 
 
 @lru_cache
@@ -738,6 +748,7 @@ def check_heads(H: int, G: int) -> None:
 def _numbers_below(limit, ids, what, ignored=None):
     """Return a copy of ids as int64, dense, after checking that each is in [0, limit), or is
     `ignored`.  Nobody can change the copy before backward."""
+    ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
     wrong = (ids < 0) | (ids >= limit)

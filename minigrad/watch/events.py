@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.core import OPS, Array, Node, Operand, Tensor
+from minigrad.core import OPS, Array, Node, Tensor
 from minigrad.gradients import Added
 from minigrad.watching import Event, watch_ops
 
@@ -42,7 +42,7 @@ def arguments(event: Event) -> Iterator[tuple[str, Any]]:
         parts = given if isinstance(given, (list, tuple)) else [given]
         if (any(isinstance(part, (Tensor, np.ndarray)) for part in parts)
                 or isinstance(given, (int, float, np.number))
-                and argument.annotation in (Array, Operand, argument.empty)):
+                and argument.annotation in (Array, argument.empty)):
             yield from ((argument.name, part) for part in parts)
 
 

@@ -463,8 +463,10 @@ def test_op_sends_no_gradient_to_an_argument_without_a_vjp():
 
 
 def test_op_refuses_several_values_with_the_vjps_of_fewer(x):
-    halves = mg.op(lambda x: ([x[:1], x[1:]], [(lambda g: g,)]), register=False)
-    assert "argument 2 is shorter" in refusal(ValueError, halves, x)
+    for vjps, given in [([(lambda g: g,)], 1), ((lambda g: g,), 1), (lambda g: (g,), 0)]:
+        halves = mg.op(lambda x: ([x[:1], x[1:]], vjps), register=False)
+        assert refusal(ValueError, halves, x).endswith(
+            f"this returned 2 values, and the vjps of {given}")
 
 
 @pytest.mark.parametrize("value", [
@@ -472,7 +474,9 @@ def test_op_refuses_several_values_with_the_vjps_of_fewer(x):
     np.ones((2, 3)),
     [np.ones(2), np.ones(2)],
     None,
-    1.0])
+    1.0,
+    (np.ones(2),),
+    (np.ones(2), None, None)])
 def test_op_refuses_a_function_that_forgot_its_vjps(value, x):
     forgot = mg.op(lambda x: value, register=False)
     for given in (x.data, x):
@@ -480,7 +484,61 @@ def test_op_refuses_a_function_that_forgot_its_vjps(value, x):
             TypeError, forgot, given)
 
 
-def test_op_takes_lists_and_numbers_for_arrays_but_no_list_of_tensors_for_one(x):
+def double(x):
+    return 2 * x, (lambda g: 2 * g,)
+
+
+def double_with_hint(x: core.Array):
+    return 2 * x, (lambda g: 2 * g,)
+
+
+def double_of_several(*xs):
+    return 2 * xs[-1], (None,) * (len(xs) - 1) + (lambda g: 2 * g,)
+
+
+@pytest.mark.parametrize("f", [double, double_with_hint, double_of_several])
+def test_op_takes_lists_and_stacks_tensors_in_them_with_and_without_annotations(f, x, y):
+    doubled = mg.op(f, register=False)
+    for several in ([1.0, 2.0], (1.0, 2.0), np.array([1.0, 2.0])):
+        assert doubled(several).data.tolist() == [2, 4]
+    assert doubled([1.0]).data.tolist() == [2]
+    assert doubled(2.0).item() == 4
+    for several in ([x, y], (x, y)):
+        doubled(several).sum().backward()
+    assert doubled([x, [3.0, 4.0]]).data.tolist() == [[2, 4], [6, 8]]
+    assert x.grad.tolist() == [4, 4]
+    assert y.grad.tolist() == [4, 4]
+
+
+def test_op_takes_a_default_and_another_annotation_for_a_setting_that_stays_as_it_is():
+    seen = []
+
+    @mg.op(register=False)
+    def see(x, hinted: tuple, *, named, default=()):
+        seen.extend([hinted, default, named])
+        return x * 1.0, (lambda g: g,)
+    see([1.0], (2, 3), named=[4])
+    assert seen == [(2, 3), (), [4]]
+    both = mg.op(lambda x, axis=None: (x.sum(axis=axis), (None,)), register=False)
+    assert both([[1.0]], (0, 1)).item() == 1
+
+
+def test_op_lets_a_number_give_way_to_the_type_of_arrays(x):
+    small = x.data.astype(np.float32)
+    scale = mg.op(lambda x, y: (x * y, (None, None)), register=False)
+    assert scale(small, 0.5).dtype == scale(0.5, small).dtype == np.float32
+    assert scale(small, [0.5]).dtype == np.float64
+    for out, expected in [
+            (mg.sum(3.0), 3),
+            (mg.where(True, 1.0, 2), 1),
+            (mg.add(1, 2), 3),
+            (mg.embedding(1, [[1.0], [2.0]]), [2]),
+            (mg.swiglu(0.0, 2.0), 0),
+            (mg.cross_entropy([0.0, 0.0], 1), np.log(2))]:
+        assert out.data.tolist() == expected
+
+
+def test_op_takes_lists_and_numbers_for_arrays_but_no_list_of_lists_of_tensors_for_one(x):
     for out, expected in [
             (mg.multiply(x, [3, 4]), [3, 8]),
             (mg.sum(x=[1.0, 2.0]), 3),
@@ -488,9 +546,9 @@ def test_op_takes_lists_and_numbers_for_arrays_but_no_list_of_tensors_for_one(x)
         assert out.data.tolist() == expected
     assert mg.maximum(x.data.astype(np.float32), 0.5).dtype == np.float32   # a number gives way
     for name, args in [
-            ("add", ([x, x], 1.0)),
-            ("exp", ([x, x],)),
-            ("sum", ((x, [1.0, 2.0]),))]:
+            ("add", ([[x, x]], 1.0)),
+            ("exp", ([[x], [x]],)),
+            ("sum", (([x], [1.0]),))]:
         assert refusal(TypeError, mg.OPS[name], *args).endswith(
             "(to join Tensors, mg.stack or mg.concatenate), or the array with tensor.data")
     for name in ("stack", "concatenate"):
@@ -535,7 +593,7 @@ def test_op_gives_gradients_to_tensors_and_lists_of_them_by_keyword(x, y):
 
 def test_op_takes_a_list_or_tuple_with_tensors_for_several_arrays_also_beside_what_is_none(x, y):
     @mg.op(register=False)
-    def total(xs):
+    def total(xs: list):
         return xs[0] + xs[1], (lambda g: g, lambda g: 2 * g)
     for xs in ([x, y], (x, y), (np.ones(1), y), [2.0, y]):
         total(xs).sum().backward()
