@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import deepcopy
 from functools import partial, wraps
 from heapq import heappop, heappush
 from itertools import chain, repeat
@@ -25,10 +26,10 @@ import numpy as np
 
 from minigrad import changes
 from minigrad.gradients import Gradient, parts_of
+from minigrad.operators import OPS, Operators
 from minigrad.watching import tell, watchers
 from minigrad.words import shown
 
-OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
 Array = Any     # an argument of an op that is no setting: a Tensor, or what is made an array
 # The types of a Tensor, in the machine's order of bytes
 NUMBERS = frozenset(np.dtype(char) for char in "?bhilqBHILQfd")
@@ -50,8 +51,22 @@ class Node:
         self.birth = next(changes.clock)    # it is younger than all that it was made from
         self.grad = None                # filled for leaves only: an array, or Rows of it
 
+    def __reduce__(self) -> tuple[type, tuple]:
+        """Unpickled, a leaf is a new leaf, without a gradient, as in PyTorch."""
+        if self.op != "leaf":
+            raise TypeError(f"a copy of a result, here of {self.op}, would pass no gradient on: "
+                            "copy tensor.detach(), or copy the leaves and compute it again")
+        return Node, ("leaf", self.shape, self.dtype)
 
-class Tensor:
+    def __deepcopy__(self, memo: dict) -> "Node":
+        """Copied, a leaf is a new leaf, with a copy of the gradient, as in PyTorch."""
+        make, settings = self.__reduce__()
+        copy = make(*settings)
+        copy.grad = deepcopy(self.grad, memo)
+        return copy
+
+
+class Tensor(Operators):
     """A NumPy array and, if it requires a gradient, its place in the graph.
 
     Parameters
@@ -61,7 +76,6 @@ class Tensor:
     requires_grad : whether `backward` fills `.grad`; the data must then be floats.
     """
     __slots__ = ("_data", "node")
-    __array_priority__ = 1000.0         # so that ndarray + Tensor calls Tensor.__radd__
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
         if isinstance(data, Tensor):
@@ -102,11 +116,17 @@ class Tensor:
             changes.note(array, _kind(self), "as .data was set")
         self._data = array
 
-    shape = property(lambda self: self._data.shape)
-    dtype = property(lambda self: self._data.dtype)
-    ndim = property(lambda self: self._data.ndim)
-    size = property(lambda self: self._data.size)
-    requires_grad = property(lambda self: self.node is not None)
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient goes through this Tensor."""
+        return self.node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value):
+        raise AttributeError(
+            "requires_grad is given where a Tensor is made; to freeze a parameter, leave it out of "
+            "those that the optimiser is given, as in mg.AdamW([p for p in model.parameters() if p "
+            "is not w])")
 
     @property
     def grad(self) -> np.ndarray | None:
@@ -135,12 +155,12 @@ class Tensor:
             return brief(self)
         return f"Tensor({self.data}, {_kind(self)})"
 
-    def item(self) -> float:
-        """Return the single number that the tensor holds."""
-        if self._data.size != 1:
-            raise ValueError(f"this Tensor has {self._data.size} numbers, and one is asked for: "
-                             "take x[index], x.sum() or x.data")
-        return self._data.item()
+    def __format__(self, how: str) -> str:
+        if not how:
+            return str(self)
+        if self.size != 1:
+            raise TypeError(f"{brief(self)} has {self.size} numbers, and {how!r} formats one")
+        return format(self.item(), how)
 
     def detach(self) -> "Tensor":
         """Return a constant with the same data."""
@@ -189,8 +209,8 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     one function, which returns a tuple of all gradients.  A vjp must not write into
     d(loss)/d(value), which others may get, too, and is given it read-only.  It may return
 
-    - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
-      summed back, once for all ops): g itself, a view of g, or a new array, which must not be kept;
+    - an array of the shape that the argument has, or to which NumPy broadcast it (it is summed
+      back, once for all ops): g itself, a view of g, or a new array, which must not be kept;
     - or, where most of the gradient is zero, `Added` with the function that adds it in place.
 
     An argument of f is an array, or a setting if it has a default or an annotation other than
@@ -199,7 +219,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     A setting stays as it is, but that f gets the arrays of Tensors: a list or tuple in which there
     is a Tensor is as many arrays as it has parts.
 
-    An op with several values returns a list of them, and a list of their vjps.
+    An op with several values returns a list of them, and one of their vjps.
     """
     if f is None:
         return partial(op, register=register)
@@ -221,8 +241,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
                                 f"returned {brief(made)}")
             value, vjps = made
             if type(value) is list:
-                out = [_record(name, one, vjps_of_one, parents, most)
-                       for one, vjps_of_one in _in_pairs(value, vjps)]
+                out = [_record(name, *pair, parents, most) for pair in _in_pairs(value, vjps)]
                 result = out
             else:
                 result = _record(name, value, vjps, parents, most)
@@ -274,13 +293,12 @@ def _bound(name, signature, args, settings):
 def _unwrapped(args, takes_array):
     """Return the arguments of an op, with lists for arrays as arrays or Tensors; the same with
     arrays for Tensors; and the node of each, None for a constant."""
-    alone = takes_array.count(True) == 1
     inputs = []
     arrays = []
     parents = []
     for arg, is_array in zip(args, chain(takes_array, repeat(takes_array[-1]))):
         if is_array and not isinstance(arg, (Tensor, np.ndarray)):
-            arg = _as_array(arg, alone)
+            arg = _as_array(arg, takes_array.count(True))
         inputs.append(arg)
         if isinstance(arg, Tensor):
             arrays.append(arg._data)
@@ -290,18 +308,19 @@ def _unwrapped(args, takes_array):
             arrays.append(parts)
             parents += nodes
         else:
-            _refuse_masked(arg)
+            if hasattr(arg, "filled"):
+                _refuse_masked(arg)
             arrays.append(arg)
             parents.append(None)
     return inputs, arrays, parents
 
 
-def _as_array(arg, alone):
+def _as_array(arg, count):
     """Return an argument that is an array: of a list, an array or a Tensor; of a number the number,
-    unless it is the only array that the op takes."""
+    unless it is the only array that the op takes, by their count."""
     if isinstance(arg, (list, tuple)):
         return OPS["stack"](arg) if _holds_tensor(arg) else np.asarray(arg)
-    if alone and isinstance(arg, (int, float, complex)):
+    if count == 1 and isinstance(arg, (int, float, complex)):
         return np.asarray(arg)
     return arg
 

@@ -1,16 +1,16 @@
 """What a Tensor, a Module and the namespace answer to habits from NumPy and PyTorch.
 
-What NumPy's arrays have and can be differentiated works.  All else is refused in a sentence that
-names the remedy: the op of that name, the array (`x.data`), or a row of the tables below.
+What NumPy's arrays have and can be differentiated works, by `operators`.  All else is refused here,
+in a sentence that names the remedy: the op of that name, the array (`x.data`), or a row of the
+tables below.  Nothing that a Tensor has is replaced.
 """
-from collections.abc import Callable, Iterable, Iterator
-from copy import deepcopy
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import numpy as np
 
-from minigrad.core import Node, Tensor, brief
+from minigrad.core import Tensor
 from minigrad.ops import OPS
 
 # Names that NumPy or PyTorch have, and what is written here.
@@ -152,10 +152,10 @@ def _of_numpy(self: Tensor, function: Callable, types: Any, args: tuple, setting
                     "gradient, give it x.data")
 
 
-def _refusal(says: str, error: type[Exception] = TypeError) -> Callable:
-    """Return a method that raises an error with these words."""
+def _refusal(says: str) -> Callable:
+    """Return a method that raises a TypeError with these words."""
     def refused(self: Tensor, *args: Any, **settings: Any) -> NoReturn:
-        raise error(says)
+        raise TypeError(says)
     return refused
 
 
@@ -166,48 +166,6 @@ def _in_place(sign: str) -> Callable:
         raise TypeError(f"x {sign} y would make of this leaf the result of an op: write "
                         f"x.data {sign} y, as in w.data -= lr * w.grad, or y = x {sign[:-1]} ...")
     return change
-
-
-def _rows(self: Tensor) -> Iterator[Tensor]:
-    if self.ndim == 0:
-        raise TypeError("a Tensor of a single number has no rows; the number is x.item()")
-    return (self[i] for i in range(len(self)))
-
-
-def _truth(self: Tensor) -> bool:
-    if self.size != 1:
-        raise ValueError(f"a Tensor of {self.size} numbers is neither true nor false: write "
-                         "x.data.any() or x.data.all(), or x is None")
-    return bool(self.data)
-
-
-def _format(self: Tensor, how: str) -> str:
-    if not how:
-        return str(self)
-    if self.size != 1:
-        raise TypeError(f"{brief(self)} has {self.size} numbers, and {how!r} formats one")
-    return format(self.item(), how)
-
-
-def _as_leaf(node: Node) -> tuple[type, tuple]:
-    """Unpickled, a leaf is a new leaf, without a gradient, as in PyTorch."""
-    if node.op != "leaf":
-        raise TypeError(f"a copy of a result, here of {node.op}, would pass no gradient on: copy "
-                        "tensor.detach(), or copy the leaves and compute it again")
-    return Node, ("leaf", node.shape, node.dtype)
-
-
-def _copied(node: Node, memo: dict) -> Node:
-    """Copied, a leaf is a new leaf, with a copy of the gradient, as in PyTorch."""
-    make, settings = _as_leaf(node)
-    copy = make(*settings)
-    copy.grad = deepcopy(node.grad, memo)
-    return copy
-
-
-class Size(int):
-    """The number of elements, as in NumPy, where it is no method."""
-    __call__ = _refusal("x.size is a number, as in NumPy: take x.shape, or x.shape[axis]")
 
 
 for _name, _sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
@@ -224,30 +182,13 @@ for _name, _sign in {"floordiv": "//", "mod": "%", "and": "&", "or": "|", "xor":
             f"{_sign} has no derivative to train by: write x.data {_sign} y for values"))
 refuse(Tensor, OF_TENSOR, [*OPS, *(f"{name}_" for name in OPS), *" ".join(OF_OPS).split(),
                            *(name for name in dir(np.ndarray) if not name.startswith("_"))])
-Node.__reduce__ = _as_leaf
-Node.__deepcopy__ = _copied
 Tensor.__array__ = _refusal(
     "NumPy cannot differentiate; take the op from minigrad, as mg.exp(x) for np.exp(x), or make "
     "one with @mg.op (to join Tensors, mg.stack or mg.concatenate), or the array with tensor.data")
 Tensor.__array_function__ = _of_numpy
-Tensor.__len__ = lambda self: len(self.data)
-Tensor.__bool__ = _truth
 Tensor.__invert__ = _refusal("~ has no derivative to train by: write ~x.data for values")
 Tensor.__round__ = _refusal("rounding has no derivative to train by: write x.data.round()")
-Tensor.__float__ = lambda self: float(self.item())
-Tensor.__iter__ = _rows
 Tensor.__contains__ = _refusal("a Tensor is not searched: write value in x.data")
-Tensor.__int__ = lambda self: int(self.item())
 Tensor.__abs__ = lambda self: self.abs
 Tensor.__setitem__ = _refusal("an op's argument is not changed in place: write x.data[index] = "
                               "value for its values, or y = mg.where(condition, value, x)")
-Tensor.__format__ = _format
-Tensor.size = property(lambda self: Size(self.data.size))
-for _name, _says in {
-        "requires_grad": "requires_grad is given where a Tensor is made; to freeze a parameter, "
-                         "leave it out of those that the optimiser is given, as in mg.AdamW([p for "
-                         "p in model.parameters() if p is not w])",
-        "shape": "a Tensor keeps its shape: write y = x.reshape(3, 2)",
-        "dtype": "a Tensor keeps its type: write mg.Tensor(x.data.astype(np.float32))",
-        "T": "x.T is not set: write x.data[...] = values"}.items():
-    setattr(Tensor, _name, getattr(Tensor, _name).setter(_refusal(_says, AttributeError)))

@@ -1,4 +1,4 @@
-"""Every differentiable op, and the operators and methods that they give to Tensor.
+"""Every differentiable op; the operators and methods of Tensor call some of them.
 
 Each op returns its value and its vjps.  First those that NumPy has too, whose arguments broadcast
 and whose types promote as there; from `sigmoid` on those of neural networks, by the formulas of
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
-from minigrad.core import OPS, Array, Tensor, brief, one_type, op
+from minigrad.core import OPS, Array, brief, one_type, op
 from minigrad.formulas import ACTIVATIONS, Drop, How, rows
 from minigrad.gradients import Added
 from minigrad.random import RowsFrom
@@ -281,7 +281,7 @@ def matmul(x: Array, y: Array):
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim == 0 or y.ndim == 0:
         raise ValueError("matmul takes arrays of at least one axis; to scale by a number, use *")
-    a = np.atleast_2d(x)                                        # (..., M, K)
+    a = x[None] if x.ndim == 1 else x                           # (..., M, K)
     b = y[:, None] if y.ndim == 1 else y                        # (..., K, P)
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"the inner sizes differ: {list(x.shape)} has {a.shape[-1]} columns, "
@@ -762,37 +762,3 @@ def _numbers_below(limit, ids, what, ignored=None):
 
 
 __all__ = list(OPS)
-OPERATORS = {"add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power,
-             "matmul": matmul}
-METHODS = sum, mean, max, swapaxes, exp, log, sqrt, tanh, softmax
-
-
-def _reflected(f):
-    """Return the operator for a Tensor on the right, as in 1 - x."""
-    return lambda self, other: f(other, self)
-
-
-for _name, _op in OPERATORS.items():
-    setattr(Tensor, f"__{_name}__", _op)
-    setattr(Tensor, f"__r{_name}__", _reflected(_op))
-for _op in METHODS:
-    setattr(Tensor, _op.__name__, _op)
-Tensor.__neg__ = negative
-Tensor.__getitem__ = take
-Tensor.T = property(transpose)
-
-
-def _sizes(sizes):
-    """Accept x.reshape(2, 3) as well as x.reshape((2, 3)), as NumPy's methods do."""
-    return sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-
-
-def _transposed(self, *axes):
-    if axes == (0, 1):
-        raise ValueError("x.transpose(0, 1) leaves both axes where they are, as NumPy's does: "
-                         "write x.swapaxes(0, 1) to exchange them")
-    return transpose(self, _sizes(axes) if axes else None)
-
-
-Tensor.reshape = lambda self, *shape: reshape(self, _sizes(shape))
-Tensor.transpose = _transposed

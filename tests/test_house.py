@@ -37,10 +37,10 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.beginning", "m
         "minigrad.optim minigrad.gradcheck minigrad.module minigrad.packed",
         "minigrad.ops minigrad.habits", "minigrad.core minigrad.random minigrad.compiled",
         "minigrad.formulas minigrad.machine minigrad.gradients minigrad.changes minigrad.watching "
-        "minigrad.words"]
+        "minigrad.operators minigrad.words"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 # Tokens of code at most: a room for growth, no aim.  Comments and docstrings are free.
-MOST_TOKENS = {"reading path": 24_030, "product": 181_700}
+MOST_TOKENS = {"reading path": 24_680, "product": 181_700}
 MOST_FILES = 20         # of a folder
 MOST_LINES = 60         # of a function
 

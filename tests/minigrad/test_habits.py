@@ -9,6 +9,7 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor, habits
 from minigrad.module import Module
+from minigrad.operators import Operators
 from tests.kit import leaf, refusal
 
 X = np.arange(6.0).reshape(2, 3)
@@ -58,6 +59,15 @@ def x():
 def test_Tensor_does_what_an_array_does(x, use, expected):
     found = use(x)
     assert np.array_equal(found.data if isinstance(found, Tensor) else found, expected)
+
+
+def test_Tensor_has_its_operators_and_methods_from_one_class_and_habits_replace_none():
+    for name, method in vars(Operators).items():
+        if name not in ("__module__", "__doc__", "__slots__"):
+            assert getattr(Tensor, name) is method, name
+    names = "add radd sub rsub mul rmul truediv rtruediv pow rpow matmul rmatmul neg getitem"
+    for name in [f"__{name}__" for name in names.split()] + ["sum", "reshape", "T", "size"]:
+        assert name in vars(Operators)
 
 
 def test_Tensor_of_one_number_is_formatted_as_a_number(x):
