@@ -181,14 +181,14 @@ PARTS = [
     Part("# Two operations", "Two operations on arrays",
          "The last two axes change places, or the last one is summed. Axes before these are left "
          "as they are: `...` stands for them.",
-         [("minigrad/ops.py", "swapaxes"), ("minigrad/ops.py", "sum")]),
+         [("minigrad/shapes.py", "swapaxes"), ("minigrad/shapes.py", "sum_")]),
     Part("# A Tensor", "A Tensor",
          "Each operation makes a new Tensor, and notes how to go back through it. In `y = a @ b`, "
          "each number of `y` is a sum of products. The gradient of one factor is that of the "
          "product, times the other factor: so `a` gets `g` times a turned `b`, and `b` gets a "
          "turned `a` times `g`.",
          [("minigrad/core.py", "Tensor"), ("minigrad/core.py", "op"),
-          ("minigrad/ops.py", "multiply"), ("minigrad/ops.py", "matmul")]),
+          ("minigrad/elementwise.py", "multiply"), ("minigrad/shapes.py", "matmul")]),
     Part("# The way back", "The way back",
          "`a` is used three times in `a * a + a`. Each use sends a gradient back, and `backward` "
          "adds them. The `while` loop undoes broadcasting: what NumPy repeated along an axis gets "
@@ -217,7 +217,7 @@ PARTS = [
     Part("# Attention lets", "Heads",
          "No number changes here, only where it stands: (B, T, C) becomes (B, H, T, D). What "
          "moves numbers to other places has the move back as its derivative.",
-         [("minigrad/ops.py", "self_attention")]),
+         [("minigrad/network.py", "self_attention")]),
     Part("# Now the heads", "Attention",
          "The paper writes softmax(Q Kᵀ / √D) V, and so does this. Each row below sums to 1. "
          "Above the diagonal stand zeros: no word sees those after it. The house has three "

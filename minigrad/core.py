@@ -202,7 +202,7 @@ class Tensor(Operators):
 
 def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     """Make `f(*arrays, settings) -> value, vjps` a differentiable op on Tensors, and list it in OPS
-    (not with `@op(register=False)`).
+    (not with `@op(register=False)`).  An op named as a builtin is defined with a final underscore.
 
     `vjps` has one function for each array, in the order of the arguments, from d(loss)/d(value) to
     d(loss)/d(argument); None where there is no derivative.  Where arguments share work, `vjps` is
@@ -223,7 +223,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     """
     if f is None:
         return partial(op, register=register)
-    name = f.__name__
+    name = f.__name__.rstrip("_")
     signature = inspect.signature(f, eval_str=True).replace(return_annotation=Tensor)
     takes_array, most = _arrays_among(signature.parameters.values())
 
@@ -253,13 +253,18 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             tell(name, "forward", started, None, args, out)
         return result
 
+    on_tensors.__name__ = name
     on_tensors.__signature__ = signature
     if register:
-        # Defining an op again in its own module, as in a notebook, replaces it.
-        if name in OPS and OPS[name].__module__ != f.__module__:
-            raise ValueError(f"there is already an op called {name}, in {OPS[name].__module__}")
-        OPS[name] = on_tensors
+        _register(name, on_tensors)
     return on_tensors
+
+
+def _register(name, op):
+    """List an op.  Defining it again in its own module, as in a notebook, replaces it."""
+    if name in OPS and OPS[name].__module__ != op.__module__:
+        raise ValueError(f"there is already an op called {name}, in {OPS[name].__module__}")
+    OPS[name] = op
 
 
 def _arrays_among(parameters):

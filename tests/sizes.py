@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
 # The main part of the book, and all that one reads to understand a run: what begins and carries it.
-MAIN_PART = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
-             "minigrad/ops.py", "model/layers.py", "model/attention.py",
+MAIN_PART = ("minigrad/core.py", "minigrad/operators.py", "minigrad/gradients.py",
+             "minigrad/formulas.py",
+             "minigrad/elementwise.py", "minigrad/shapes.py", "minigrad/network.py",
+             "model/layers.py", "model/attention.py",
              "model/transformer.py", "minigrad/optim.py", "train.py")
 READING_PATH = (*MAIN_PART, "model/beginning.py", "model/run.py")
 FOLDERS = ("minigrad", "model", "data")

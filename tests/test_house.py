@@ -35,7 +35,8 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.beginning", "m
         "model.answers model.interrupts model.options", "data",
         "model.start", "minigrad",
         "minigrad.optim minigrad.gradcheck minigrad.module minigrad.packed",
-        "minigrad.ops minigrad.habits", "minigrad.core minigrad.random minigrad.compiled",
+        "minigrad.ops minigrad.habits", "minigrad.elementwise minigrad.shapes minigrad.network",
+        "minigrad.core minigrad.random minigrad.compiled",
         "minigrad.formulas minigrad.machine minigrad.gradients minigrad.changes minigrad.watching "
         "minigrad.operators minigrad.words"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}

@@ -580,7 +580,7 @@ def test_op_is_registered_once(monkeypatch):
 
     def exp(x):
         return x
-    assert "already an op called exp, in minigrad.ops" in refusal(ValueError, mg.op, exp)
+    assert "already an op called exp, in minigrad.elementwise" in refusal(ValueError, mg.op, exp)
     mg.op(cube.__wrapped__)             # as when a cell of a notebook is run again
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import Tensor
-from minigrad.ops import _check_shapes
+from minigrad.network import _check_shapes
 from tests.checking import frozen, weighted
 from tests.kit import both_types, leaf, normal, refusal
 from tests.minigrad.op_examples import (EXAMPLES, LEFT_OF_THREE, Normal, Positive, applied, call,

@@ -1,0 +1,474 @@
+"""Differentiable ops of neural networks; `formulas.py` has most formulas, and names the sources.
+
+Each op checks its arguments, and returns its value and its vjps.  A vjp keeps the arrays alive that
+it names.
+
+Shapes: C channels, V classes; `...` any leading axes.  Of attention: B batch, T queries (time), S
+keys, H heads of queries, G of keys and values, D channels of a query or key, E of a value.
+"""
+import math
+import re
+from functools import lru_cache
+from operator import index
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
+
+from minigrad import formulas
+from minigrad.core import Array, brief, one_type, op
+from minigrad.formulas import ACTIVATIONS, Drop, How, rows
+from minigrad.gradients import Added
+from minigrad.random import RowsFrom
+
+NORM_EPS = 1e-5         # added to a variance
+ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
+
+
+@op
+def sigmoid(x: Array):
+    """1 / (1 + e^-x)."""
+    x, = one_type(x)
+    y = formulas.sigmoid(x)
+    return y, (lambda g: g * y * (1 - y),)
+
+
+@op
+def silu(x: Array):
+    """x sigmoid(x)  (Hendrycks & Gimpel 2016, section 2)."""
+    x, = one_type(x)
+    s = formulas.sigmoid(x)
+    return x * s, (lambda g: g * s * (1 + x * (1 - s)),)
+
+
+@op
+def relu(x: Array):
+    """x where it is positive, else 0; nan stays nan, and gets all of the gradient."""
+    y = np.maximum(x, 0)
+    passed = y != 0
+    return y, (lambda g: g * passed,)
+
+
+@op
+def gelu(x: Array, approximate: str = "none"):
+    """x Phi(x), with Phi the normal distribution's cdf  (Hendrycks & Gimpel 2016, section 2).
+
+    approximate="tanh" takes x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 does.
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate is "none" or "tanh", not {brief(approximate)}')
+    x, = one_type(x)
+    by_tanh = approximate == "tanh"
+    return formulas.gelu(x, by_tanh), (lambda g: formulas.gelu_vjp(g, x, by_tanh),)
+
+
+@op
+def linear(x: Array, weight: Array, bias: Array = None):
+    """x @ weight.T + bias, (..., C), (P, C), (P,) -> (..., P); the weight lies as in PyTorch.
+    Back:  dx = g weight, dweight = g^T x, dbias = sum of g's rows.
+    """
+    x, weight, bias = _fitting("x (..., inputs), weight (outputs, inputs), bias (outputs)",
+                               x, weight, bias)
+
+    return formulas.linear(x, weight, bias), (
+        lambda g: formulas.matmul(g, weight),
+        lambda g: formulas.matmul(rows(g).T, rows(x)),
+        lambda g: formulas.column_sum(g))
+
+
+@op
+def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
+        activation: str = "gelu"):
+    """linear(f(h), down, down_bias) of h = linear(x, up, up_bias), with f the GELU or as
+    `activation` says: (..., C), (F, C), (F,), (P, F), (P,) -> (..., P).  A bias may be None.
+
+    "gelu" is the exact GELU, "gelu_tanh" the one by tanh, as in `gelu`; "relu2" is max(h, 0)^2.
+
+    It is one op so that only one of h and f(h) is kept.  The GELU keeps h, and backward computes
+    f(h) again with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
+    """
+    arguments = _fitting("x (..., C), up (F, C), up_bias (F), down (P, F), down_bias (P)",
+                         x, up, up_bias, down, down_bias)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {brief(activation)}; "
+                         "a gated MLP is linear(swiglu(gate, h), down, down_bias)")
+    y, kept = formulas.mlp(*arguments, activation)
+    x, up, _, down, _ = arguments
+    # Of a bias, `mlp_vjp` asks only whether it is None, so that its numbers may change before.
+    has_up = None if up_bias is None else True
+    has_down = None if down_bias is None else True
+
+    def vjp(g):
+        return formulas.mlp_vjp(g, x, up, has_up, down, has_down, kept, activation)
+    return y, vjp
+
+
+@op
+def swiglu(gate: Array, x: Array):
+    """silu(gate) * x, what a gated MLP has for an activation: two arrays of one shape.
+
+    Its vjp shares work with the value, and is faster than those of `silu` and `multiply`.
+    """
+    gate, x = _fitting("gate (...), x (...)", np.asarray(gate), np.asarray(x))
+
+    def vjp(g):
+        return formulas.swiglu_vjp(g, gate, x)
+    return formulas.swiglu(gate, x), vjp
+
+
+@op
+def embedding(ids: Array, weight: Array):
+    """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
+    _check_shapes("weight (V, C)", weight)
+    ids = _numbers_below(len(weight), ids, "id")
+    bags = ids[..., None]                   # of one row each
+    return weight.take(ids, axis=0), (None, _added_to_table(bags, Drop()))
+
+
+@op
+def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
+                  rng: np.random.Generator | None = None):
+    """Sums of n rows of a table, (..., n) integers below V, (V, C) -> (..., C), as PyTorch's op of
+    mode "sum".  With an rng, rows are dropped with probability p, others scaled by 1 / (1 - p).
+
+    Whole rows are dropped, with the mask that `dropout` has for an array of the shape of the ids.
+    """
+    _check_shapes("ids (..., n), weight (V, C)", ids, weight)
+    drop = _dropout_settings(p, rng, ids.shape)
+    weight, = one_type(weight)
+    ids = _numbers_below(len(weight), ids, "id")
+    return formulas.sum_rows(weight, ids, drop), (None, _added_to_table(ids, drop))
+
+
+def _added_to_table(bags, drop):
+    """Return the vjp to a table of the sums of rows, (..., n): each row gets g of its sums."""
+    def dtable(g):
+        def add(total, ids=bags):
+            formulas.add_rows(total, ids, g, drop)
+        return Added(add, bags)
+    return dtable
+
+
+@op
+def softmax(x: Array, axis: int = -1):
+    """e^x / sum(e^x) along an axis; -inf gives 0.  Back:  dx = y (g - <g, y>)."""
+    x, = one_type(x)
+    if x.ndim == 0:                             # a row of one number
+        normalize_axis_index(axis, 1)
+        y = np.exp(x - x)
+        return y, (lambda g: y * (g - g * y),)
+    y = formulas.softmax(x.swapaxes(axis, -1))
+
+    def dx(g):
+        return formulas.softmax_vjp(g.swapaxes(axis, -1), y).swapaxes(axis, -1)
+    return y.swapaxes(axis, -1), (dx,)
+
+
+@op
+def log_softmax(x: Array, axis: int = -1):
+    """x - log(sum(e^x)) along an axis.  Back:  dx = g - softmax(x) sum(g)."""
+    x, = one_type(x)
+    if x.size == 0:
+        return x, (lambda g: g,)
+    shifted = x - x.max(axis=axis, keepdims=True)
+    total = np.exp(shifted).sum(axis=axis, keepdims=True)
+    y = shifted - np.log(total)
+
+    def dx(g):
+        return g - np.exp(y) * g.sum(axis=axis, keepdims=True)
+    return y, (dx,)
+
+
+@op
+def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100):
+    """Mean of -log softmax(logits)[target] in nats, (..., V), (...) integers -> ().
+    Back:  dlogits = g (softmax(logits) - 1 at the target) / n, for n targets.
+
+    Targets equal to `ignore_index` are not counted.  The classes are the last axis.
+    """
+    _check_shapes("logits (..., V), targets (...)", logits, targets)
+    logits, = one_type(logits)
+    shape = logits.shape
+    targets = _numbers_below(shape[-1], targets, "target", ignore_index).reshape(-1)
+    losses, slopes, counted = formulas.cross_entropy(rows(logits), targets, ignore_index)
+    if counted == 0:
+        raise ValueError(f"there is no target to average over, among {targets.size} "
+                         f"with ignore_index={ignore_index}")
+
+    def dlogits(g):
+        dx = slopes * (float(g) / counted)
+        return dx.reshape(shape)
+    return losses.sum() / counted, (dlogits, None)
+
+
+@op
+def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = NORM_EPS):
+    """Bring the last axis to mean 0, variance 1; scale, shift: (..., C), (C,), (C,) -> (..., C)."""
+    return _norm(x, weight, bias, eps, centred=True)
+
+
+@op
+def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS):
+    """Divide the last axis by its root mean square, then scale: (..., C), (C,) -> (..., C)."""
+    return _norm(x, weight, None, eps, centred=False)
+
+
+def _norm(x, weight, bias, eps, centred):
+    x, weight, bias = _fitting("x (..., C), weight (C), bias (C)", x, weight, bias)
+    C = x.shape[-1]
+    if weight is None:
+        weight = np.ones(C, x.dtype)
+    if bias is None:
+        bias = np.zeros(C, x.dtype)
+    y, moments = formulas.norm(x, weight, bias, eps, centred)
+
+    def vjp(g):
+        gradients = formulas.norm_vjp(g, x, weight, moments, centred)
+        return gradients if centred else gradients[:2]          # an RMS norm has no bias
+    return y, vjp
+
+
+@op
+def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None):
+    """With an rng, zero each element with probability p and scale the rest by 1 / (1 - p); else x.
+
+    The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
+    """
+    settings = _dropout_settings(p, rng, x.shape)
+    if not settings.p:
+        return x, (lambda g: g,)
+    x, = one_type(x)
+
+    def drop(x):
+        return formulas.dropout(x, settings)
+    return drop(x), (drop,)
+
+
+@op
+def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False,
+                                 scale: float | None = None,
+                                 rng: np.random.Generator | None = None):
+    """softmax(query key^T scale + mask) value: (..., T, D), (..., S, D), (..., S, E) -> (..., T, E)
+
+    The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), is true where a
+    query may attend (bool), or is added to the scores (float, no gradient).  With `is_causal`,
+    query t attends to keys up to t.  A query that may attend to no key gets 0.  Weights are dropped
+    if and only if an rng is given.
+    """
+    given = _fitting("query (..., T, D), key (..., S, D), value (..., S, E)", query, key, value)
+    heads = [_by_head(x) for x in given]
+    *lead, T, D = query.shape
+    shape = *lead, T, key.shape[-2]         # of the weights
+    mask = None
+    if attn_mask is not None:
+        mask = _by_head(np.broadcast_to(_added(attn_mask, given[0].dtype), shape))
+    if scale is None:
+        scale = (D or 1) ** -0.5
+    drop = _dropout_settings(dropout_p, rng, shape)
+    how = How(mask, is_causal, float(scale), drop)
+    out, moments = formulas.attention(*heads, how)
+
+    def vjp(g):
+        gradients = [np.empty(x.shape, x.dtype) for x in heads]
+        formulas.attention_vjp(_by_head(g), *heads, out, moments, how, gradients)
+        return [dx.reshape(x.shape) for dx, x in zip(gradients, given)]
+    return out.reshape(*lead, T, value.shape[-1]), vjp
+
+
+def _by_head(x):
+    """Give x a batch and heads, (..., T, D) -> (B, H, T, D), without a copy if it has four axes."""
+    *lead, T, D = x.shape
+    return x.reshape(math.prod(lead[:-1]), math.prod(lead[-1:]), T, D)
+
+
+def _added(mask, dtype):
+    """Return a mask as it is added to scores: 0 where a bool is true, else -inf."""
+    mask = np.asarray(mask)
+    if mask.dtype.kind not in "bf":
+        raise TypeError("attn_mask is true where a query may attend (bool), or is added to the "
+                        f"scores (float); this is {mask.dtype}")
+    if mask.dtype == bool:
+        mask = np.where(mask, 0, -np.inf)
+    return mask.astype(dtype)
+
+
+@op
+def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
+                   dropout_p: float = 0.0, is_causal: bool = False,
+                   rng: np.random.Generator | None = None):
+    """scaled_dot_product_attention of H heads from their packed projections and back to channels:
+    (..., T, (H + 2 G) D) -> (..., T, H D), with G = num_kv_heads, by default H.
+
+    The last axis of `qkv` holds the queries of all heads, then the keys, then the values.  Their
+    gradients are written to one array of the same layout.
+
+    Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2.
+    """
+    qkv, = _fitting("qkv (..., T, C)", qkv)
+    *lead, T, C = qkv.shape
+    H = num_heads
+    G = num_heads if num_kv_heads is None else num_kv_heads
+    check_heads(H, G)
+    all_heads = H + 2 * G
+    if C < 1 or C % all_heads:
+        raise ValueError(f"{C} channels do not split evenly into the queries of {H} heads and the "
+                         f"keys and values of {G}")
+    D = C // all_heads
+    drop = _dropout_settings(dropout_p, rng, (*lead, H, T, T))
+    how = How(causal=is_causal, scale=D ** -0.5, drop=drop)
+
+    def heads(x, n):                                            # (..., T, n D) -> (B, n, T, D)
+        return x.reshape(math.prod(lead), T, n, D).swapaxes(1, 2)
+
+    def parts(x):                                               # views of queries, keys, values
+        return np.split(heads(x, all_heads), [H, H + G], axis=1)
+    packed = parts(qkv)
+    out, moments = formulas.attention(*packed, how)
+
+    def vjp(g):
+        dqkv = np.empty(qkv.shape, qkv.dtype)
+        formulas.attention_vjp(heads(g, H), *packed, out, moments, how, parts(dqkv))
+        return dqkv,
+    value = out.swapaxes(1, 2)                                  # (B, T, H, D)
+    return value.reshape(*lead, T, H * D), vjp
+
+
+@op
+def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE, first: int = 0):
+    """Rotate each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
+    t base^(-2 i / D), so that q . k depends on their distance: (..., T, W) -> (..., T, W).
+
+    The first num_heads D channels are rotated, with D = d_key.  Later channels, such as packed
+    values, are passed on.  `first` is the position of the first row.  Back:  rotate by the opposite
+    angle.
+    """
+    x, = one_type(x)
+    cos, sin = _turns(x, num_heads, d_key, base, first)
+
+    def dx(g):
+        return formulas.rotate(g, cos, -sin)
+    return formulas.rotate(x, cos, sin), (dx,)
+
+
+@op
+def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
+            eps: float = NORM_EPS, first: int = 0):
+    """Divide each head's channels by their root mean square, and with a `base` then rotate them as
+    `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, rotated back.
+
+    The first num_heads D channels are heads, with D = d_key.  Later channels, such as packed
+    values, are passed on.  Scores of queries and keys then lie between -sqrt(D) and sqrt(D).
+
+    Source: Henry et al. 2020, "Query-Key Normalization for Transformers", section 3; Dehghani et
+    al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2; the norm is that of
+    Zhang & Sennrich 2019, section 4.
+    """
+    x, = one_type(x)
+    cos, sin = _turns(x, num_heads, d_key, base, first)
+    y, rstd = formulas.norm_heads(x, cos, sin, num_heads, d_key, eps)
+
+    def dx(g):
+        return formulas.norm_heads_vjp(g, y, rstd, cos, sin, d_key)
+    return y, (dx,)
+
+
+def _turns(x, num_heads, D, base, first):
+    """Return the angles' cosine and sine of heads in (..., T, W); no base, no angles.  Raise a
+    ValueError if the heads do not fit into W channels."""
+    _check_shapes("x (..., T, W)", x)
+    T, W = x.shape[-2:]
+    if min(num_heads, D) < 1 or index(num_heads * D) > W:
+        raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
+    if base is None:
+        return rotary_angles(T, 0, x.dtype)
+    if D % 2 or not base > 0:
+        raise ValueError("channels are turned in pairs, by a base above 0; a head has "
+                         f"{D} channels, and the base is {base}")
+    return rotary_angles(T, D, x.dtype, num_heads, base, first)
+
+
+@lru_cache(maxsize=8)
+def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float = ROTARY_BASE,
+                  first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return cosine and sine of the angles of `rotary`, (T, num_heads D / 2) each.  The arrays are
+    cached; do not change them."""
+    frequencies = base ** (-2 * np.arange(D // 2) / D)
+    angles = (first + np.arange(T))[:, None] * frequencies      # (T, D / 2)
+    angles = np.tile(angles, num_heads)
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def _fitting(table, *arrays):
+    """Return the arrays in one float type, after `_check_shapes`."""
+    _check_shapes(table, *arrays)
+    return one_type(*arrays)
+
+
+def _check_shapes(table, *arrays):
+    """Raise a ValueError unless arrays have the axes of a table, as "x (..., C), weight (P, C)".
+
+    A name has one size in all of them, and "..." are the same leading axes.  None always fits.
+    """
+    sizes = {}
+    for names, x in zip(_axes_of(table), arrays):
+        if x is None:
+            continue
+        shape = _shape_of(x)
+        if names[0] == "...":           # the leading axes count as one, whose size is a tuple
+            lead = len(shape) - len(names) + 1
+            shape = shape[:lead], *shape[lead:]
+        fits = len(names) == len(shape)
+        for name, n in zip(names, shape):
+            fits = fits and sizes.setdefault(name, n) == n
+        if not fits:
+            shapes = ", ".join("None" if x is None else str(list(_shape_of(x))) for x in arrays)
+            raise ValueError(f"expected {table}, each name of one size; shapes are {shapes}")
+
+
+def _shape_of(x):
+    """Return the shape of an array, or of a number in place of one."""
+    return getattr(x, "shape", ())
+
+
+@lru_cache
+def _axes_of(table):
+    """Return the names of the axes of each array in a table."""
+    return [axes.split(", ") for axes in re.findall(r"\((.*?)\)", table)]
+
+
+def _dropout_settings(p, rng, shape):
+    """Return the probability to drop, 0 without an rng; the 64-bit seed of a mask of this shape,
+    drawn from the rng if there is a mask; and the number of the mask's first element, which is not
+    0 for a generator of `RowsFrom`."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"the probability to drop is at least 0 and at most 1; this is {p}")
+    if rng is None or not p:
+        return Drop()
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError("rng is a generator such as np.random.default_rng(0), "
+                        f"not {type(rng).__name__}")
+    seed = int(rng.integers(2**63))
+    first_row = rng.first_row if isinstance(rng, RowsFrom) else 0
+    return Drop(float(p), seed, first_row * math.prod(shape[1:]))
+
+
+def check_heads(H: int, G: int) -> None:
+    """Raise a ValueError unless H heads of queries can share G of keys and values."""
+    if H < 1 or G < 1 or H % G:
+        raise ValueError(f"{H} heads of queries do not split evenly among {G} of keys and values")
+
+
+def _numbers_below(limit, ids, what, ignored=None):
+    """Return a copy of ids as int64, dense, after checking that each is in [0, limit), or is
+    `ignored`.  Nobody can change the copy before backward."""
+    ids = np.asarray(ids)
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
+    wrong = (ids < 0) | (ids >= limit)
+    if ignored is not None:
+        wrong &= ids != ignored
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0].tolist())
+        raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
+                         f"from 0 to {limit - 1}")
+    return np.array(ids, dtype=np.int64, order="C")
