@@ -12,7 +12,7 @@ import os
 import textwrap
 import warnings
 
-from minigrad import compiled, formulas, habits, optim
+from minigrad import compiled, habits, optim, plug
 from minigrad.core import OPS, Tensor, no_grad, op
 from minigrad.gradients import Added
 from minigrad.gradcheck import GradcheckError, gradcheck
@@ -46,7 +46,7 @@ def use_kernels() -> bool:
     try:
         return importlib.import_module("minigrad.kernels").PLUGGED_IN
     except Exception as error:      # Numba, what it needs, or what kernels take from it
-        for formula in formulas.FORMULAS:
+        for formula in plug.FORMULAS:
             formula.kernel = None
         warnings.warn(textwrap.shorten(
             "minigrad computes in plain NumPy, which takes longer, because Numba cannot be used: "

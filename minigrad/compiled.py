@@ -1,14 +1,16 @@
 """What a program asks of compiled kernels.  In plain NumPy nothing is compiled, and these answer.
 
-`minigrad.kernels` plugs in functions that stand in for them, as others do for `minigrad.formulas`.
+`minigrad.kernels` puts its own functions in their place when it is loaded: call them by their
+module, as compiled.clock().
 """
 import time
 from collections.abc import Mapping
 from typing import TextIO
 
-from minigrad.formulas import formula as pluggable
 
-clock = pluggable(time.perf_counter)    # seconds; with kernels, it stops while they are compiled
+def clock() -> float:
+    """Return seconds since some moment.  With kernels, it stops while they are compiled."""
+    return time.perf_counter()
 
 
 def problem(environment: Mapping[str, str]) -> str:
@@ -23,37 +25,31 @@ def problem(environment: Mapping[str, str]) -> str:
     return ""
 
 
-@pluggable
 def version() -> str:
     """Return the compiler's version."""
     return "none"
 
 
-@pluggable
 def announce(label: str | None, file: TextIO | None = None) -> None:
     """Print a line that begins with `label`, once, when kernels must be compiled that are not on
     disk; without a label print none."""
 
 
-@pluggable
 def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = False,
                   gated: bool = False, sample: bool = False) -> None:
     """Compile, for float32, the kernels of a training step with Muon, normed queries and keys,
     n-gram embeddings and gated MLPs, if it has them; and those that draw a sample."""
 
 
-@pluggable
 def thread_count() -> int:
     """Return how many threads a kernel called now may use."""
     return 1
 
 
-@pluggable
 def thread_limit() -> tuple[int, str]:
     """Return the most threads that this process may use, and the reason for that limit."""
     return 1, "without compiled kernels, NumPy computes on one thread"
 
 
-@pluggable
 def set_threads(count: int) -> None:
     """Have kernels use this many threads, at most the limit."""

@@ -7,11 +7,11 @@ heads of queries, G of keys and values, D channels of a query or key, E of a val
 classes, R rows; `...` any leading axes.
 """
 import math
-from collections.abc import Callable
-from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
+
+from minigrad.plug import formula
 
 ACTIVATIONS = "gelu", "relu2", "gelu_tanh"      # of `mlp`
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)          # of the normal distribution, at 0
@@ -24,21 +24,6 @@ MUON = 3.4445, -4.7750, 2.0315                                  # of Newton-Schu
 TINY = 1e-7
 
 erfc = np.vectorize(math.erfc, otypes=[float])
-FORMULAS = []       # all functions for which a kernel may stand in
-
-
-def formula(f: Callable) -> Callable:
-    """Let a kernel stand in for a function: return one that calls its attribute `kernel`, or, while
-    that is None, f itself, its attribute `plain`.  A kernel takes the same arguments, and gives the
-    same results."""
-    @wraps(f)
-    def call(*args, **settings):
-        return (call.kernel or f)(*args, **settings)
-
-    call.plain = f
-    call.kernel = None
-    FORMULAS.append(call)
-    return call
 
 
 def row_sum(x):

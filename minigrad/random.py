@@ -2,7 +2,7 @@
 the draw of an id."""
 import numpy as np
 
-from minigrad.formulas import formula
+from minigrad.plug import formula
 
 # The position here is part of the seed: add new purposes at the end, or runs would change.
 PURPOSES = ("weights", "batches", "dropout", "sampling")

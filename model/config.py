@@ -17,7 +17,7 @@ ALL = KERNEL, PAGE, FILES
 # Choices of options, and who knows each.  A new one begins with (): all others refuse it.
 POSITIONS = {"learned": ALL, "sinusoidal": ALL, "rotary": ALL}
 NORMS = {"layer": ALL, "rms": ALL, "rms_gain": ALL}
-ACTIVATIONS = {"gelu": ALL, "relu2": ALL, "gelu_tanh": ALL, "swiglu": ALL}  # numbered by kernels
+ACTIVATIONS = {"gelu": ALL, "relu2": ALL, "gelu_tanh": ALL, "swiglu": ALL}
 HEADS = ("n_embd", "n_head", "n_kv_head", "position")
 TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
 

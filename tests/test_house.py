@@ -38,7 +38,7 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.beginning", "m
         "minigrad.ops minigrad.habits", "minigrad.elementwise minigrad.shapes minigrad.network",
         "minigrad.core minigrad.random minigrad.compiled",
         "minigrad.formulas minigrad.machine minigrad.gradients minigrad.changes minigrad.watching "
-        "minigrad.operators minigrad.words"]
+        "minigrad.operators minigrad.words", "minigrad.plug"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 # Tokens of code at most: a room for growth, no aim.  Comments and docstrings are free.
 MOST_TOKENS = {"reading path": 24_680, "product": 181_700}

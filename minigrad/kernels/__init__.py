@@ -28,11 +28,11 @@ from minigrad.kernels.compiler.memory import keep_freed_memory
 PLUGGED_IN = compiling.MAY_COMPILE     # as each was loaded, it took the place of its formula
 
 if PLUGGED_IN:
-    compiled.announce.kernel = compiling.announce
-    compiled.clock.kernel = compiling.clock
-    compiled.compile_ahead.kernel = ahead.compile_ahead
-    compiled.version.kernel = lambda: numba.__version__
-    compiled.set_threads.kernel = numba.set_num_threads
-    compiled.thread_count.kernel = threads.count
-    compiled.thread_limit.kernel = threads.limit
+    compiled.announce = compiling.announce
+    compiled.clock = compiling.clock
+    compiled.compile_ahead = ahead.compile_ahead
+    compiled.version = lambda: numba.__version__
+    compiled.set_threads = numba.set_num_threads
+    compiled.thread_count = threads.count
+    compiled.thread_limit = threads.limit
 keep_freed_memory()

@@ -69,7 +69,7 @@ class Options(NamedTuple):
     eps: float      # added to the mean square by the norms
     qk_eps: float   # the same by the norms of queries and keys; 0 if there are none
     centred: bool   # whether the norms subtract the mean, as the layer norm does
-    activation: int     # its place in the list of `config`
+    activation: int     # by `elementwise.NUMBER_OF`
 
 
 class Draw(NamedTuple):

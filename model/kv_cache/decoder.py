@@ -11,12 +11,13 @@ import numpy as np
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.compiler.tiles import TILE_BYTES
 from minigrad.kernels.decoding import Cache, Options, Weights, decode, empty_panels, pack
+from minigrad.kernels.elementwise import GELU, NUMBER_OF
 from minigrad.kernels.packed import FLOATS, functions_of
 from minigrad.ops import NORM_EPS, rotary_angles
 from minigrad.packed import PackedTensor
 from minigrad.words import any_of
 from model.cache import Drawing, check_layers
-from model.config import ACTIVATIONS, KERNEL, unknown_options
+from model.config import KERNEL, unknown_options
 from model.transformer import Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
@@ -69,7 +70,7 @@ class Decoder:
             eps=self.config.norm_eps,
             qk_eps=NORM_EPS if self.config.qk_norm else 0.0,
             centred=self.config.norm == "layer",
-            activation=[*ACTIVATIONS].index(self.config.activation))
+            activation=NUMBER_OF.get(self.config.activation, GELU))     # a gated MLP reads none
         self._learned = np.zeros((0, self.config.n_embd), self._dtype)
         if self.config.position == "learned":
             self._learned = model.position_embedding.weight.data.copy()

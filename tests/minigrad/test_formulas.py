@@ -7,8 +7,8 @@ import pytest
 
 import minigrad as mg
 from minigrad import formulas, random
-from minigrad.formulas import formula
 from minigrad.kernels.compiler import compiling
+from minigrad.plug import formula
 from tests import plain
 from tests.checking import assert_close, frozen
 from tests.kit import both_types, compiled_only, normal, python
@@ -201,7 +201,7 @@ def test_stands_in_for_unplugs_a_kernel_that_cannot_be_compiled_and_says_so_once
     x = normal(3, 4)
     with pytest.warns(RuntimeWarning, match="softmax is left to NumPy.*no such in") as said:
         assert np.array_equal(mg.softmax(x).data, formulas.softmax.plain(x))
-    assert said[0].filename == mg.ops.__file__      # the caller of the formula
+    assert said[0].filename == mg.network.__file__      # the caller of the formula
     assert formulas.softmax.kernel is None
     assert np.array_equal(mg.softmax(x).data, formulas.softmax.plain(x))
 
@@ -231,8 +231,8 @@ import warnings
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     import minigrad
-from minigrad import formulas
-print(minigrad.COMPILED, len(said), {f.kernel for f in formulas.FORMULAS})
+from minigrad import plug
+print(minigrad.COMPILED, len(said), {f.kernel for f in plug.FORMULAS})
 """
 
 

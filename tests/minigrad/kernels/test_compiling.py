@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import formulas
+from minigrad import plug
 from minigrad.kernels.compiler import compiling
 from model import CharTokenizer, Transformer, generate
 from model.kv_cache import decoder
@@ -136,7 +136,7 @@ def test_a_step_and_a_sample_need_no_kernel_that_cannot_be_compiled(monkeypatch,
         decoder._compiles.cache_clear()
         with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            for formula in formulas.FORMULAS:               # to be plugged in again
+            for formula in plug.FORMULAS:               # to be plugged in again
                 patch.setattr(formula, "kernel", formula.kernel)
             patch.setattr(known, "_compiled", broken)
             patch.delitem(known.versions, np.dtype("f"))
