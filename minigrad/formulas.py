@@ -412,37 +412,51 @@ def sum_of_squares(xs):
     return total
 
 
-@formula
-def adamw(ps, gs, ms, vs, settings):
-    """Update every p, m and v in place; a g may be `Rows`.  Each has a row of settings: lr, beta1,
-    beta2, eps, weight_decay, 1 - beta1^steps and 1 - beta2^steps  (Loshchilov & Hutter 2019,
-    "Decoupled Weight Decay Regularization", algorithm 2)."""
-    for p, g, m, v, row in zip(ps, gs, ms, vs, settings.tolist()):
-        lr, beta1, beta2, eps, weight_decay, correction1, correction2 = row
-        g = np.asarray(g)
-        m *= beta1
-        m += (1 - beta1) * g
-        v *= beta2
-        v += (1 - beta2) * g * g
-        rms = np.sqrt(v / correction2)
-        step = m / correction1 / (rms + eps)
-        p -= lr * (weight_decay * p + step)
+def adamw(p, g, m, v, lr, beta1, beta2, eps, weight_decay, steps):
+    """Update a parameter p and the running means m and v of g and g^2, in place, in a step of this
+    number from 1 on  (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm
+    2)."""
+    m *= beta1
+    m += (1 - beta1) * g
+    v *= beta2
+    v += (1 - beta2) * g * g
+    rms = np.sqrt(v / (1 - beta2 ** steps))
+    step = m / (1 - beta1 ** steps) / (rms + eps)
+    p -= lr * (weight_decay * p + step)
 
 
 @formula
-def muon(ps, gs, ms, settings, steps):
-    """Update every matrix p and m in place.  A row of settings: momentum, 1 - lr weight_decay, lr.
-    Newton-Schulz steps make z nearly orthogonal  (Jordan et al. 2024, "Muon")."""
+def adamw_of_each(updates):
+    """Update many parameters: for each (p, g, m, v, settings), where g may be `Rows`, and the
+    settings are a dict with the others of `adamw`."""
+    for p, g, m, v, settings in updates:
+        adamw(p, np.asarray(g), m, v, **settings)
+
+
+def muon(p, g, m, lr, momentum, weight_decay, ns_steps):
+    """Update a matrix p and the momentum m, in place.  Newton-Schulz steps make z nearly orthogonal
+    (Jordan et al. 2024, "Muon")."""
     a, b, c = MUON
-    for p, g, m, row in zip(ps, gs, ms, settings.tolist()):
-        momentum, decay, lr = row
-        m *= momentum
-        m += g
-        z = g + momentum * m
-        z /= math.sqrt(sum_of_squares([z])) + TINY
-        for _ in range(steps):
-            gram = z @ z.T
-            polynomial = b * gram + c * gram @ gram
-            z = a * z + polynomial @ z
-        p *= decay
-        p -= lr * z
+    m *= momentum
+    m += g
+    z = g + momentum * m
+    z /= math.sqrt(sum_of_squares([z])) + TINY
+    for _ in range(ns_steps):
+        gram = z @ z.T
+        polynomial = b * gram + c * gram @ gram
+        z = a * z + polynomial @ z
+    p *= 1 - lr * weight_decay
+    p -= lr * muon_length(p) * z
+
+
+def muon_length(p):
+    """How long a step is of a matrix with more rows than columns."""
+    rows, columns = p.shape
+    return math.sqrt(max(1, rows / max(1, columns)))
+
+
+@formula
+def muon_of_each(updates):
+    """Update many matrices: for each (p, g, m, settings), with the others of `muon` in a dict."""
+    for p, g, m, settings in updates:
+        muon(p, g, m, **settings)

@@ -193,13 +193,6 @@ def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _in_columns(stepped):
-    """Turn a list of (p, ..., settings), one for each parameter, into a list of all p, a list of
-    each other array, and a matrix with a row of settings for each p."""
-    *arrays, settings = zip(*stepped)
-    return *arrays, np.array(settings, np.float64)
-
-
 class SGD(Optimizer):
     """Stochastic gradient descent:  b = momentum * b + g + weight_decay * p;  p -= lr * b."""
     STATE = "momentum_buffers",
@@ -241,14 +234,18 @@ class AdamW(Optimizer):
             self.steps += 1
             for p in self.missed.keys() - self._checked:
                 self.missed[p] += 1
-            formulas.adamw(*_in_columns([(p.data, p.node.grad, m, v, self._settings(group, p))
-                                         for group, p, m, v in with_gradients]))
+            formulas.adamw_of_each([(p.data, p.node.grad, m, v, self._settings(group, p))
+                                    for group, p, m, v in with_gradients])
 
     def _settings(self, group, p):
         beta1, beta2 = group["betas"]
-        steps = self.steps - self.missed[p]
-        return (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
-                1 - beta1 ** steps, 1 - beta2 ** steps)
+        return dict(
+            lr=float(group["lr"]),
+            beta1=float(beta1),
+            beta2=float(beta2),
+            eps=float(group["eps"]),
+            weight_decay=float(group["weight_decay"]),
+            steps=self.steps - self.missed[p])
 
 
 class Muon(Optimizer):
@@ -290,12 +287,26 @@ class Muon(Optimizer):
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         self.step_matrices([section for group, p, m in self._with_gradients()
-                            for section in _sections(group, p, m)])
+                            for section in self._sections(group, p, m)])
 
     def step_matrices(self, matrices: list[tuple]) -> None:
         """Update matrices in place, each given as (p, g, m, settings)."""
         if matrices:
-            formulas.muon(*_in_columns(matrices), self.ns_steps)
+            formulas.muon_of_each(matrices)
+
+    def _sections(self, group, p, m):
+        """Yield (p, g, m, settings) of each section of a parameter."""
+        check_sections(group, p)        # a schedule may have changed them
+        settings = dict(
+            lr=float(group["lr"]),
+            momentum=float(group["momentum"]),
+            weight_decay=float(group["weight_decay"]),
+            ns_steps=self.ns_steps)
+        end = 0
+        for outputs in group["sections"] or p.shape[:1]:
+            there = slice(end, end + outputs)
+            end += outputs
+            yield p.data[there], p.grad[there], m[there], settings
 
 
 def check_sections(group: dict[str, Any], p: Tensor) -> None:
@@ -303,20 +314,6 @@ def check_sections(group: dict[str, Any], p: Tensor) -> None:
     if group["sections"] and sum(group["sections"]) != len(p.data):
         raise ValueError(f"sections of {group['sections']} rows are not those of a matrix of the "
                          f"shape {list(p.shape)}")
-
-
-def _sections(group, p, m):
-    """Yield (p, g, m, settings) of each section of a parameter."""
-    check_sections(group, p)        # a schedule may have changed them
-    lr = group["lr"]
-    inputs = max(1, p.shape[1])
-    end = 0
-    for outputs in group["sections"] or p.shape[:1]:
-        there = slice(end, end + outputs)
-        end += outputs
-        length = math.sqrt(max(1, outputs / inputs))
-        settings = (group["momentum"], 1 - lr * group["weight_decay"], lr * length)
-        yield p.data[there], p.grad[there], m[there], settings
 
 
 class Optimizers(Optimizer):

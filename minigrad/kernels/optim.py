@@ -25,7 +25,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.gradients import Rows
-from minigrad.formulas import MUON, TINY
+from minigrad.formulas import MUON, TINY, muon_length
 from minigrad.kernels.compiler.compiling import (C1, C2, D1, D2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import LANES, array_at, fma, part, squares
@@ -50,16 +50,22 @@ STRIP = 4 * MR      # rows of a product at a time; whole tiles, and columns of w
 FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literals compile it twice
 
 
-@stands_in_for(formulas.adamw)
-def adamw(ps, gs, ms, vs, settings):
+@stands_in_for(formulas.adamw_of_each)
+def adamw_of_each(updates):
+    ps, gs, ms, vs, settings = zip(*updates)
     sizes, dtype = sizes_of(ps)
     gs = [g if isinstance(g, Rows) else dense(g) for g in gs]
     given = given_rows(gs, sizes, dtype)
-    lr, beta1, beta2, eps, weight_decay, correction1, correction2 = settings.T
-    numbers = np.stack([beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr * weight_decay,
-                        lr / correction1, 1 / correction2, eps], axis=1).astype(dtype)
+    numbers = np.array([adamw_numbers(**each) for each in settings], dtype)
     adamw_kernel(zeros(dtype), given, addresses(ps, ms, vs), pieces(sizes), numbers,
                  threads_for(sum(sizes)))
+
+
+def adamw_numbers(lr: float, beta1: float, beta2: float, eps: float, weight_decay: float,
+                  steps: int) -> tuple[float, ...]:
+    """Return what `update` takes of the settings of a parameter."""
+    return (beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr * weight_decay,
+            lr / (1 - beta1 ** steps), 1 / (1 - beta2 ** steps), eps)
 
 
 @stands_in_for(formulas.sum_of_squares)
@@ -183,13 +189,16 @@ def sum_of_squares_kernel(thread, threads, like: C1, given: IDS2, pieces: IDS2, 
         sums[piece] = squares(x, x.dtype.type(0))
 
 
-@stands_in_for(formulas.muon)
-def muon(ps, gs, ms, settings, steps):
+@stands_in_for(formulas.muon_of_each)
+def muon_of_each(updates):
+    ps, gs, ms, settings = zip(*updates)
     gs = [dense(g) for g in gs]
     shapes = np.array([p.shape for p in ps], np.int64)
     largest_first = np.argsort(-shapes.prod(axis=1), kind="stable")
-    muon_kernel(ps[0].reshape(-1), addresses(ps, ms, gs), shapes, largest_first, settings, steps,
-                threads_for(sum(p.size for p in ps)))
+    numbers = np.array([(each["momentum"], 1 - each["lr"] * each["weight_decay"],
+                         each["lr"] * muon_length(p)) for p, each in zip(ps, settings)])
+    muon_kernel(ps[0].reshape(-1), addresses(ps, ms, gs), shapes, largest_first, numbers,
+                settings[0]["ns_steps"], threads_for(sum(p.size for p in ps)))
 
 
 @kernel

@@ -127,8 +127,9 @@ def test_Muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long
     S = S / np.linalg.norm(S)
     p = np.zeros((rows, columns))
     g = (U * S) @ V.T
-    settings = np.array([[0.0, 1.0, -1.0]])
-    formulas.muon([p], [g], [p.copy()], settings, steps)
+    lr = -1 / math.sqrt(max(1, rows / columns))
+    settings = dict(lr=lr, momentum=0.0, weight_decay=0.0, ns_steps=steps)
+    formulas.muon_of_each([(p, g, p.copy(), settings)])
     along = U.T @ p @ V                             # as diagonal as the rounding leaves it
     assert np.abs(along - np.diag(np.diag(along))).max() < 1e-11
     assert np.array_equal(np.diag(along) > 0.68, S > least)

@@ -131,12 +131,15 @@ def beside_ops(R, C, dtype):
 
     def adamw(rng):
         p, g, m, v = (n(rng, R, C) for _ in range(4))
-        formulas.adamw([p], [g], [m], [v * v], np.array([[1e-3, 0.9, 0.99, 1e-8, 0.1, 0.1, 0.1]]))
+        settings = dict(lr=1e-3, beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1, steps=3)
+        v *= v
+        formulas.adamw_of_each([(p, g, m, v, settings)])
         return p, m, v, formulas.sum_of_squares([g, p[:1]])
 
     def muon(rng):
         p, g, m = ([n(rng, R, C), n(rng, C, 40)] for _ in range(3))
-        formulas.muon(p, g, m, np.array([[0.95, 0.99, 0.02]] * 2), 5)
+        settings = dict(lr=0.02, momentum=0.95, weight_decay=0.5, ns_steps=5)
+        formulas.muon_of_each([(*arrays, settings) for arrays in zip(p, g, m)])
         return p, m
 
     def drawn(rng):

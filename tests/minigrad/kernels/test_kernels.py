@@ -290,23 +290,25 @@ MATRICES = [(1, 1), (50, 50), (96, 40), (40, 96), (60, 50), (7, 300), (60, 800),
 
 
 @both_types
-@pytest.mark.parametrize("name, shapes, state, of_each, more", [
-    ("adamw", [(), (0,), (3, 5), (300, 200), (1,)], 4, 7, ()),
-    *[("muon", MATRICES, 3, 3, (steps,)) for steps in (5, 3, 1)]])
-def test_a_step_of_many_parameters_is_the_plain_one_on_any_threads(name, shapes, state, of_each,
-                                                                   more, dtype):
+@pytest.mark.parametrize("name, shapes, state, drawn, whole", [
+    ("adamw_of_each", [(), (0,), (3, 5), (300, 200), (1,)], 4,
+     ("lr", "beta1", "beta2", "eps", "weight_decay"), {"steps": 3}),
+    *[("muon_of_each", MATRICES, 3, ("lr", "momentum", "weight_decay"), {"ns_steps": steps})
+      for steps in (5, 3, 1)]])
+def test_a_step_of_many_parameters_is_the_plain_one_on_any_threads(name, shapes, state, drawn,
+                                                                   whole, dtype):
     rng = np.random.default_rng(8)
     first = [[np.array(normal(*shape, seed=rng, dtype=dtype)) for shape in shapes]
              for _ in range(state)]
     first[-1] = [np.square(x, out=x) for x in first[-1]]
     for arrays in first[1:]:
         arrays[0][...] = 0                                      # no direction, and no step
-    settings = rng.uniform(0.01, 0.9, (len(shapes), of_each))
+    settings = [{key: rng.uniform(0.01, 0.9) for key in drawn} | whole for _ in shapes]
 
     def stepped(on, threads):
         numba.set_num_threads(threads)
         arrays = [[x.copy() for x in xs] for xs in first]
-        getattr(on, name)(*arrays, settings, *more)
+        getattr(on, name)(list(zip(*arrays, settings)))
         return [x for xs in arrays for x in xs]
     one = stepped(formulas, 1)
     assert all(map(np.array_equal, one, stepped(formulas, numba.config.NUMBA_NUM_THREADS)))
@@ -321,21 +323,26 @@ IDS = np.zeros((5, 2), int)
 TWO_ROWS = Rows(np.ones((1, 2), np.float32), np.array([0, 1, 1]))
 
 
+ADAMW = dict(lr=1.0, beta1=0.5, beta2=0.5, eps=1.0, weight_decay=1.0, steps=1)
+MUON = dict(lr=1.0, momentum=1.0, weight_decay=1.0, ns_steps=5)
+
+
 def with_other(bad, at):
-    """Arguments of adamw, of which one array is another."""
-    lists = [[SIX, FOUR] for _ in range(4)]
-    lists[at] = [SIX, bad]
-    return [*lists, np.ones((2, 7))]
+    """Arguments of adamw_of_each, of which one array is another."""
+    arrays = [FOUR] * 4
+    arrays[at] = bad
+    return [[(SIX, SIX, SIX, SIX, ADAMW), (*arrays, ADAMW)]]
 
 
 @compiled_only
 @pytest.mark.parametrize("f, arguments, says", [
-    *[("adamw", with_other(bad, at), "takes 4 numbers of float32 from an array that has ")
+    *[("adamw_of_each", with_other(bad, at), "takes 4 numbers of float32 from an array that has ")
       for at in (1, 2, 3) for bad in (FOUR[:3], SIX, DOUBLES)],
-    ("adamw", [[SIX, DOUBLES]] * 4 + [np.ones((2, 7))], "has 4 of float64"),
-    ("adamw", [[SIX], [TWO_ROWS], [SIX], [SIX], np.ones((1, 7))], "takes 6 numbers of float32"),
-    ("muon", [[SIX], [SIX[:1]], [SIX], np.ones((1, 3)), 5], "takes 6 numbers of float32"),
-    ("muon", [[SIX], [SIX], [SIX.astype(np.float64)], np.ones((1, 3)), 5], "has 6 of float64"),
+    ("adamw_of_each", [[(SIX, SIX, SIX, SIX, ADAMW), (DOUBLES,) * 4 + (ADAMW,)]],
+     "has 4 of float64"),
+    ("adamw_of_each", [[(SIX, TWO_ROWS, SIX, SIX, ADAMW)]], "takes 6 numbers of float32"),
+    ("muon_of_each", [[(SIX, SIX[:1], SIX, MUON)]], "takes 6 numbers of float32"),
+    ("muon_of_each", [[(SIX, SIX, SIX.astype(np.float64), MUON)]], "has 6 of float64"),
     *[("add_rows", [SIX.copy(), IDS, np.ones(shape, np.float32), Drop()],
        f"{[*shape]} cannot be added to rows of [2, 3] for ids of [5, 2]")
       for shape in ((4, 3), (5, 4))]])
