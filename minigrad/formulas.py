@@ -65,7 +65,7 @@ def ngram_rows(ids, n, count):
     return (folded % count).astype(np.int64)
 
 
-class Drop(NamedTuple):
+class DropoutSettings(NamedTuple):
     """Which elements `dropout` zeroes, and which rows `sum_rows`."""
     p: float = 0.0      # the probability
     seed: int = 0       # of 64 bits
@@ -180,42 +180,6 @@ def linear_vjp(g, x, weight, bias):
 
 
 @formula
-def mlp(x, up, up_bias, down, down_bias, activation):
-    """f(x up^T + up_bias) down^T + down_bias, (..., C), (F, C), (F,), (P, F), (P,) -> (..., P); and
-    what `mlp_vjp` keeps: f(h) of the squared ReLU, of the GELU its argument h, (..., F)  (Vaswani
-    et al. 2017, section 3.3)."""
-    h = linear(x, up, up_bias)                                  # (..., F)
-    hidden = activated(h, activation)                           # (..., F)
-    y = linear(hidden, down, down_bias)                         # (..., P)
-    kept = hidden if activation == "relu2" else h
-    return y, kept
-
-
-@formula
-def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
-    """Return the gradients of x, up, up_bias, down and down_bias."""
-    hidden, slope = value_and_slope(kept, activation)           # f(h), f'(h)
-    dhidden, ddown, ddown_bias = linear_vjp(g, hidden, down, down_bias)
-    dh = dhidden * slope
-    dx, dup, dup_bias = linear_vjp(dh, x, up, up_bias)
-    return dx, dup, dup_bias, ddown, ddown_bias
-
-
-def activated(h, activation):
-    """f(h): the squared ReLU, max(h, 0)^2  (So et al. 2021, "Primer", section 3.2), or a GELU."""
-    if activation == "relu2":
-        return np.square(np.maximum(h, 0))
-    return gelu(h, activation == "gelu_tanh")
-
-
-def value_and_slope(kept, activation):
-    """Return f(h) and f'(h) from what `mlp` keeps; of the squared ReLU, f'(h) = 2 sqrt(f(h))."""
-    if activation == "relu2":
-        return kept, 2 * np.sqrt(kept)
-    return gelu_and_slope(kept, activation == "gelu_tanh")
-
-
-@formula
 def rotate(x, cos, sin):
     """Rotate the first channels in pairs, (..., T, C), (T, pairs), (T, pairs) -> (..., T, C); back,
     by the opposite angles  (Su et al. 2021, "RoFormer", section 3.4.2)."""
@@ -255,23 +219,23 @@ def view_of_heads(x, heads, D):
     return x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
 
 
-class How(NamedTuple):
+class AttentionSettings(NamedTuple):
     """How attention makes scores and weights."""
     mask: np.ndarray | None = None      # (B, H, T, S), added to the scores
     causal: bool = False                # hide the keys after t from query t
     scale: float = 1.0                  # 1 / sqrt(D), as a rule
-    drop: Drop = Drop()                 # of weights
+    drop: DropoutSettings = DropoutSettings()       # of weights
 
 
 @formula
-def attention(q, k, v, how):
+def attention(q, k, v, settings):
     """dropout(softmax(q k^T scale + mask)) v, (B, H, T, D), (B, G, S, D), (B, G, S, E) -> (B, H, T,
     E); and what a softmax is made of, (B, H, T, 2): the maximum of a query's scores, and
     1 / sum(e^(score - maximum)).  A query without keys gets 0, and has 0 for 1 / sum  (Vaswani et
     al. 2017, section 3.2.1; fewer heads of keys and values: Ainslie et al. 2023, "GQA", section
     2.2)."""
-    P, moments = attention_weights(q, k, how)
-    dropped = P * dropout(np.ones_like(P), how.drop)            # (B, H, T, S)
+    P, moments = attention_weights(q, k, settings)
+    dropped = P * dropout(np.ones_like(P), settings.drop)            # (B, H, T, S)
     return dropped @ for_each_head(v, q), moments
 
 
@@ -281,13 +245,13 @@ def for_each_head(x, q):
     return np.repeat(x, H // G, axis=1)
 
 
-def attention_weights(q, k, how):
+def attention_weights(q, k, settings):
     """Return the softmax, (B, H, T, S), and what it is made of, (B, H, T, 2)."""
     keys = for_each_head(k, q).swapaxes(-1, -2)                 # (B, H, D, S)
-    scores = q @ keys * how.scale                               # (B, H, T, S)
-    if how.mask is not None:
-        scores += how.mask
-    if how.causal:
+    scores = q @ keys * settings.scale                               # (B, H, T, S)
+    if settings.mask is not None:
+        scores += settings.mask
+    if settings.causal:
         seen = np.tri(*scores.shape[-2:], dtype=bool)           # (T, S)
         scores[..., ~seen] = -np.inf
     lowest = np.finfo(q.dtype).min      # so that no maximum is -inf
@@ -300,15 +264,15 @@ def attention_weights(q, k, how):
 
 
 @formula
-def attention_vjp(g, q, k, v, out, moments, how, into):
+def attention_vjp(g, q, k, v, out, moments, settings, into):
     """Write the gradients of q, k and v into three arrays, of which the last axis is dense."""
     dq, dk, dv = into
     values = for_each_head(v, q).swapaxes(-1, -2)               # (B, H, E, S)
-    P, _ = attention_weights(q, k, how)                         # (B, H, T, S)
-    factors = dropout(np.ones_like(P), how.drop)
+    P, _ = attention_weights(q, k, settings)                         # (B, H, T, S)
+    factors = dropout(np.ones_like(P), settings.drop)
     dropped = P * factors
     dP = g @ values * factors
-    dS = P * (dP - row_sum(g * out)) * how.scale                # <g, out> = <dP, P>
+    dS = P * (dP - row_sum(g * out)) * settings.scale                # <g, out> = <dP, P>
     dq[...] = dS @ for_each_head(k, q)
     dk[...] = sum_of_heads(dS.swapaxes(-1, -2) @ q, k)
     dv[...] = sum_of_heads(dropped.swapaxes(-1, -2) @ g, v)
@@ -369,6 +333,42 @@ def swiglu_vjp(g, gate, up):
     silu = gate * s             # first, as g times a large gate would overflow
     slope = s + silu * (1 - s)
     return g * up * slope, g * silu
+
+
+@formula
+def mlp(x, up, up_bias, down, down_bias, activation):
+    """f(x up^T + up_bias) down^T + down_bias, (..., C), (F, C), (F,), (P, F), (P,) -> (..., P); and
+    what `mlp_vjp` keeps: f(h) of the squared ReLU, of the GELU its argument h, (..., F)  (Vaswani
+    et al. 2017, section 3.3)."""
+    h = linear(x, up, up_bias)                                  # (..., F)
+    hidden = activated(h, activation)                           # (..., F)
+    y = linear(hidden, down, down_bias)                         # (..., P)
+    kept = hidden if activation == "relu2" else h
+    return y, kept
+
+
+@formula
+def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
+    """Return the gradients of x, up, up_bias, down and down_bias."""
+    hidden, slope = value_and_slope(kept, activation)           # f(h), f'(h)
+    dhidden, ddown, ddown_bias = linear_vjp(g, hidden, down, down_bias)
+    dh = dhidden * slope
+    dx, dup, dup_bias = linear_vjp(dh, x, up, up_bias)
+    return dx, dup, dup_bias, ddown, ddown_bias
+
+
+def activated(h, activation):
+    """f(h): the squared ReLU, max(h, 0)^2  (So et al. 2021, "Primer", section 3.2), or a GELU."""
+    if activation == "relu2":
+        return np.square(np.maximum(h, 0))
+    return gelu(h, activation == "gelu_tanh")
+
+
+def value_and_slope(kept, activation):
+    """Return f(h) and f'(h) from what `mlp` keeps; of the squared ReLU, f'(h) = 2 sqrt(f(h))."""
+    if activation == "relu2":
+        return kept, 2 * np.sqrt(kept)
+    return gelu_and_slope(kept, activation == "gelu_tanh")
 
 
 @formula

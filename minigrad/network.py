@@ -16,7 +16,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
 from minigrad.core import Array, brief, one_type, op
-from minigrad.formulas import ACTIVATIONS, Drop, How, rows
+from minigrad.formulas import ACTIVATIONS, AttentionSettings, DropoutSettings, rows
 from minigrad.gradients import Added
 from minigrad.random import RowsFrom
 
@@ -121,7 +121,7 @@ def embedding(ids: Array, weight: Array):
     _check_shapes("weight (V, C)", weight)
     ids = _numbers_below(len(weight), ids, "id")
     bags = ids[..., None]                   # of one row each
-    return weight.take(ids, axis=0), (None, _added_to_table(bags, Drop()))
+    return weight.take(ids, axis=0), (None, _added_to_table(bags, DropoutSettings()))
 
 
 @op
@@ -265,12 +265,12 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     if scale is None:
         scale = (D or 1) ** -0.5
     drop = _dropout_settings(dropout_p, rng, shape)
-    how = How(mask, is_causal, float(scale), drop)
-    out, moments = formulas.attention(*heads, how)
+    settings = AttentionSettings(mask, is_causal, float(scale), drop)
+    out, moments = formulas.attention(*heads, settings)
 
     def vjp(g):
         gradients = [np.empty(x.shape, x.dtype) for x in heads]
-        formulas.attention_vjp(_by_head(g), *heads, out, moments, how, gradients)
+        formulas.attention_vjp(_by_head(g), *heads, out, moments, settings, gradients)
         return [dx.reshape(x.shape) for dx, x in zip(gradients, given)]
     return out.reshape(*lead, T, value.shape[-1]), vjp
 
@@ -315,7 +315,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
                          f"keys and values of {G}")
     D = C // all_heads
     drop = _dropout_settings(dropout_p, rng, (*lead, H, T, T))
-    how = How(causal=is_causal, scale=D ** -0.5, drop=drop)
+    settings = AttentionSettings(causal=is_causal, scale=D ** -0.5, drop=drop)
 
     def heads(x, n):                                            # (..., T, n D) -> (B, n, T, D)
         return x.reshape(math.prod(lead), T, n, D).swapaxes(1, 2)
@@ -323,11 +323,11 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     def parts(x):                                               # views of queries, keys, values
         return np.split(heads(x, all_heads), [H, H + G], axis=1)
     packed = parts(qkv)
-    out, moments = formulas.attention(*packed, how)
+    out, moments = formulas.attention(*packed, settings)
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        formulas.attention_vjp(heads(g, H), *packed, out, moments, how, parts(dqkv))
+        formulas.attention_vjp(heads(g, H), *packed, out, moments, settings, parts(dqkv))
         return dqkv,
     value = out.swapaxes(1, 2)                                  # (B, T, H, D)
     return value.reshape(*lead, T, H * D), vjp
@@ -443,13 +443,13 @@ def _dropout_settings(p, rng, shape):
     if not 0 <= p <= 1:
         raise ValueError(f"the probability to drop is at least 0 and at most 1; this is {p}")
     if rng is None or not p:
-        return Drop()
+        return DropoutSettings()
     if not isinstance(rng, np.random.Generator):
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
                         f"not {type(rng).__name__}")
     seed = int(rng.integers(2**63))
     first_row = rng.first_row if isinstance(rng, RowsFrom) else 0
-    return Drop(float(p), seed, first_row * math.prod(shape[1:]))
+    return DropoutSettings(float(p), seed, first_row * math.prod(shape[1:]))
 
 
 def check_heads(H: int, G: int) -> None:

@@ -71,20 +71,20 @@ class Rules(NamedTuple):
 
 
 @stands_in_for(formulas.attention)
-def attention(q, k, v, how):
+def attention(q, k, v, settings):
     B, H, T, _ = q.shape
     # In memory (B, T, H, E), so that merging heads copies nothing.
     out = np.empty((B, T, H, v.shape[3]), q.dtype).swapaxes(1, 2)
     moments = np.empty((B, H, T, 2), q.dtype)
     attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments,
-                     *_settings(q, k, how))
+                     *_settings(q, k, settings))
     return out, moments
 
 
 @stands_in_for(formulas.attention_vjp)
-def attention_vjp(g, q, k, v, out, moments, how, into):
+def attention_vjp(g, q, k, v, out, moments, settings, into):
     attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, moments,
-                         *into, *_settings(q, k, how))
+                         *into, *_settings(q, k, settings))
 
 
 def _dense_rows(x):
@@ -92,11 +92,11 @@ def _dense_rows(x):
     return writable(x) if x.strides[3] == x.itemsize else dense(x)
 
 
-def _settings(q, k, how):
+def _settings(q, k, settings):
     """Return the fields of `Rules` and of a `Mask`, and the number of threads."""
-    mask = np.empty((0, 0, 0, 0), q.dtype) if how.mask is None else how.mask
+    mask = np.empty((0, 0, 0, 0), q.dtype) if settings.mask is None else settings.mask
     threads = threads_for(q.size * k.shape[2] // 8)
-    return mask, how.causal, how.scale, *mask_of(how.drop), threads
+    return mask, settings.causal, settings.scale, *mask_of(settings.drop), threads
 
 
 @kernel

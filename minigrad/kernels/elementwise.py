@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import formulas
-from minigrad.formulas import CUBIC, DENSITY_0, FLAT, SLOPE, Drop
+from minigrad.formulas import CUBIC, DENSITY_0, FLAT, SLOPE, DropoutSettings
 from minigrad.kernels.compiler.compiling import C1, flat, kernel, stands_in_for, threads_for
 from minigrad.kernels.compiler.lanes import fma, larger, smaller
 from minigrad.kernels.compiler.linking import inlined, serial
@@ -155,7 +155,7 @@ class Mask(NamedTuple):
     scale: float    # of elements that are kept
 
 
-def mask_of(drop: Drop) -> tuple[int, int, int, int, float]:
+def mask_of(drop: DropoutSettings) -> tuple[int, int, int, int, float]:
     """Return the fields of a `Mask`.  (Numba takes Python's numbers faster than NumPy's.)"""
     bound = min(int(drop.p * 2**32), 2**32 - 1)     # if p is 1, what reaches it is multiplied by 0
     return drop.seed & 0xFFFFFFFF, drop.seed >> 32, bound, drop.first, drop.scale

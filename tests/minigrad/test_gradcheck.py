@@ -8,7 +8,7 @@ import pytest
 import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
-from minigrad.formulas import Drop, How
+from minigrad.formulas import AttentionSettings, DropoutSettings
 from tests.documents import stated
 from tests.kit import attention_gradients, normal, refusal
 
@@ -19,8 +19,8 @@ GAIN = np.ones(6)
 SHIFT = np.zeros(6)
 TARGETS = np.array([0, -100, 2, 1])
 TURNS = np.cos(np.ones((5, 2))), np.sin(np.ones((5, 2)))
-CAUSAL = How(causal=True, scale=0.5)
-DROP = Drop(0.3, 5)
+CAUSAL = AttentionSettings(causal=True, scale=0.5)
+DROP = DropoutSettings(0.3, 5)
 
 
 def of(f, *args):
@@ -193,7 +193,7 @@ WRONG = {
         attended(CAUSAL, CAUSAL._replace(causal=False)),
         *normal(3, 1, 1, 5, 4)),
     "attention's dropout drawn anew going back": of(
-        attended(*(CAUSAL._replace(drop=Drop(0.3, seed)) for seed in (1, 2))),
+        attended(*(CAUSAL._replace(drop=DropoutSettings(0.3, seed)) for seed in (1, 2))),
         *normal(3, 1, 1, 9, 4)),
     "attention's mask lost going back": of(
         attended(CAUSAL._replace(mask=normal(1, 2, 5, 5, seed=1)), CAUSAL),

@@ -12,7 +12,7 @@ import pytest
 
 from minigrad import compiled, formulas, random
 from minigrad.gradients import Rows
-from minigrad.formulas import ACTIVATIONS, Drop, How
+from minigrad.formulas import ACTIVATIONS, AttentionSettings, DropoutSettings
 from minigrad.kernels import matmul
 from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
@@ -93,7 +93,7 @@ def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypat
 def test_nan_in_a_query_reaches_no_other_query(dtype):
     """Also where the last block has fewer queries, and vectors hold what others left there."""
     q, k, v, g = normal(4, 1, 2, 69, 24, dtype=dtype)
-    how = How(causal=True, scale=0.2)
+    how = AttentionSettings(causal=True, scale=0.2)
     bad = np.s_[0, 0, 10:50]
     broken = q.copy()
     broken[bad] = np.nan
@@ -116,7 +116,7 @@ def test_attention_also_returns_the_maximum_and_1_by_the_sum_of_each_softmax(on)
     q, k, v = normal(3, 1, 2, 5, 4)
     mask = np.zeros((1, 2, 5, 5))
     mask[:, :, 2] = -np.inf             # which may attend to no key
-    _, moments = on.attention(q, k, v, How(mask, scale=0.5))
+    _, moments = on.attention(q, k, v, AttentionSettings(mask, scale=0.5))
     scores = 0.5 * q @ k.swapaxes(-1, -2)
     top = scores.max(axis=-1)
     inverse = 1 / np.exp(scores - top[..., None]).sum(axis=-1)
@@ -187,19 +187,19 @@ def test_a_part_of_a_batch_drops_what_the_whole_drops_there(on):
         """What the rows of the batch from `begin` on give."""
         rows = slice(begin, None)
         heads = [x[rows] for x in (q, k, v)]
-        how = How(None, True, 0.5, Drop(p, seed, begin * H * T * T))
+        how = AttentionSettings(None, True, 0.5, DropoutSettings(p, seed, begin * H * T * T))
         out, moments = on.attention(*heads, how)
         totals = np.zeros((B - begin, 20, D))
         for r, total in enumerate(totals, start=begin):
-            on.add_rows(total, ids[r:r + 1], g[r:r + 1, 0, 0], Drop(p, seed, r * n))
-        return [on.dropout(q[rows], Drop(p, seed, begin * H * T * D)), out,
+            on.add_rows(total, ids[r:r + 1], g[r:r + 1, 0, 0], DropoutSettings(p, seed, r * n))
+        return [on.dropout(q[rows], DropoutSettings(p, seed, begin * H * T * D)), out,
                 *attention_gradients(g[rows], *heads, out, moments, how, on=on),
-                on.sum_rows(table, ids[rows], Drop(p, seed, begin * n)), totals]
+                on.sum_rows(table, ids[rows], DropoutSettings(p, seed, begin * n)), totals]
     whole = computed(0)
     for one, other in zip(whole, computed(start), strict=True):
         assert np.allclose(one[start:], other, rtol=1e-12, atol=1e-14)
     together = np.zeros((20, D))
-    on.add_rows(together, ids, g[:, 0, 0], Drop(p, seed))
+    on.add_rows(together, ids, g[:, 0, 0], DropoutSettings(p, seed))
     assert np.allclose(together, whole[-1].sum(axis=0), rtol=1e-12)
 
 
@@ -216,14 +216,14 @@ def test_dropout_keeps_an_element_if_and_only_if_its_32_bits_reach_p(i, seed, dt
         bits ^= bits >> 16
     ones = np.ones(100_000, dtype)          # enough for several threads
     for dropout in (formulas.dropout, plain.dropout):
-        assert dropout(ones, Drop(bits / 2**32, seed))[i] > 0
-        assert dropout(ones, Drop((bits + 1) / 2**32, seed))[i] == 0
+        assert dropout(ones, DropoutSettings(bits / 2**32, seed))[i] > 0
+        assert dropout(ones, DropoutSettings((bits + 1) / 2**32, seed))[i] == 0
 
 
 def test_dropout_masks_look_random():
     n = 1_000_000
     p = 0.3
-    masks = np.stack([formulas.dropout(np.ones(n, np.float32), Drop(p, seed)) > 0
+    masks = np.stack([formulas.dropout(np.ones(n, np.float32), DropoutSettings(p, seed)) > 0
                       for seed in (1, 2, 2**32 + 1)])
     error = 4 / np.sqrt(n)          # four standard errors of a mean, and of a correlation
     unit = (masks - (1 - p)) / np.sqrt(p * (1 - p))
@@ -240,7 +240,7 @@ def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
     """Bit for bit: no sum depends on how queries are cut into blocks."""
     q, g = normal(2, 2, 3, 70, 8, dtype=dtype)
     k, v = normal(2, 2, 1, 40, 8, seed=1, dtype=dtype)
-    how = How(scale=0.3)
+    how = AttentionSettings(scale=0.3)
 
     def gradients(q, g):
         out, moments = formulas.attention(q, k, v, how)
@@ -343,7 +343,7 @@ def with_other(bad, at):
     ("adamw_of_each", [[(SIX, TWO_ROWS, SIX, SIX, ADAMW)]], "takes 6 numbers of float32"),
     ("muon_of_each", [[(SIX, SIX[:1], SIX, MUON)]], "takes 6 numbers of float32"),
     ("muon_of_each", [[(SIX, SIX, SIX.astype(np.float64), MUON)]], "has 6 of float64"),
-    *[("add_rows", [SIX.copy(), IDS, np.ones(shape, np.float32), Drop()],
+    *[("add_rows", [SIX.copy(), IDS, np.ones(shape, np.float32), DropoutSettings()],
        f"{[*shape]} cannot be added to rows of [2, 3] for ids of [5, 2]")
       for shape in ((4, 3), (5, 4))]])
 def test_what_takes_addresses_or_sizes_from_one_array_refuses_others(f, arguments, says):
@@ -356,7 +356,7 @@ def test_what_takes_addresses_or_sizes_from_one_array_refuses_others(f, argument
 def test_sum_rows_and_add_rows_refuse_a_row_that_is_not_there(ids, more):
     f = formulas.add_rows if more else formulas.sum_rows
     assert "and the table has 2 rows" in refusal(
-        IndexError, f, SIX, np.array(ids), *more, Drop())
+        IndexError, f, SIX, np.array(ids), *more, DropoutSettings())
 
 
 @compiled_only
