@@ -41,7 +41,7 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.beginning", "m
         "minigrad.operators minigrad.words", "minigrad.plug"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 # Tokens of code at most: a room for growth, no aim.  Comments and docstrings are free.
-MOST_TOKENS = {"reading path": 24_680, "product": 181_700}
+MOST_TOKENS = {"reading path": 26_300, "product": 199_900}
 MOST_FILES = 20         # of a folder
 MOST_LINES = 60         # of a function
 

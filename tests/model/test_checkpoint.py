@@ -17,7 +17,7 @@ from data.files import write_arrays
 from minigrad import machine
 from minigrad.packed import BLOCKS, PackedTensor
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, EncoderDecoderConfig,
-                   Transformer, TransformerConfig, checkpoint, command, generate, load_checkpoint,
+                   Transformer, TransformerConfig, answers, checkpoint, generate, load_checkpoint,
                    save_checkpoint)
 from model.checkpoint import (OfAnotherProgram, load_arrays, load_last, restore_optimizer,
                               save_arrays)
@@ -409,7 +409,7 @@ def test_where_the_command_for_another_programs_model_begins_with_cd_its_names_a
         tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "a.gguf", "GGUF")
-    monkeypatch.setattr(command, "started_as", lambda: ("python", "x/train.py", False))
+    monkeypatch.setattr(answers, "started_as", lambda: ("python", "x/train.py", False))
     said = refusal(CheckpointError, load_checkpoint, "a.gguf")
     assert f" model.convert {tmp_path / 'a.gguf'} {tmp_path / 'out_a'} makes" in said
 
