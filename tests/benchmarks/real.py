@@ -16,6 +16,7 @@ import numpy as np
 import data
 from minigrad.packed import PackedTensor
 from model.checkpoint import BEST, load_checkpoint
+from model.cache import Drawing
 from model.kv_cache.decoder import Decoder
 from tests.benchmarks.remote import llama_cpp, transformers
 from tests.benchmarks.sizes import TEMPERATURE
@@ -68,7 +69,7 @@ def measure_tokens(options, report, path):
     start, (rounds, count) = ids[:, :BEGINNING], plan(options, *TURNS)
     count = min(count, model.config.block_size - BEGINNING)
     decoder, u = Decoder(model), np.random.default_rng(0).random((1, count))
-    draw = partial(decoder.draw, start, 0, u, TEMPERATURE, None, None)
+    draw = partial(decoder.draw, start, 0, u, Drawing(TEMPERATURE))
     length = len(tokenizer.decode(draw()[0])) / count
     drawing = {"minigrad": draw}
     reading = {"minigrad": partial(decoder.read, ids)}
