@@ -140,6 +140,15 @@ def test_lines_that_a_document_states_are_right_to_a_tenth(document, pattern, co
     assert int(number.replace(",", "")) == pytest.approx(count(), rel=0.1)
 
 
+def test_parts_of_one_became_as_many_times_as_long_as_the_map_says():
+    rows = stated(MAP, r"\| [\w, ]+, (\d+) \| ((?:`[\w/]+\.py`,? ?)+) \| (\d+) \|")
+    assert len(rows) == 10
+    for lines_there, names, times in rows:
+        files = re.findall(r"`(.+?)`", names)
+        here = total(sizes_here(), files).lines
+        assert int(times) == pytest.approx(here / int(lines_there), rel=0.2), names
+
+
 def test_the_first_table_of_the_recipe_has_its_flags():
     (table,) = stated(RECIPE, r"\| part \| flag \| source \|(.*)## A run")
     flags = re.findall(r"--(\w+)(?: ([\w.]+))?", table)
