@@ -142,6 +142,8 @@ class Parser(argparse.ArgumentParser):
         try:
             found, unknown = self.parse_known_args(words)
         except argparse.ArgumentError as error:
+            if error.argument_name is None:     # from Python 3.13 on, where words are missing
+                self.error(error.message)
             self.refuse([self._with_or_without_value(error.argument_name, words)])
         self.counts = {}        # how often each flag of one value is given
         known = {}

@@ -1,5 +1,6 @@
 """Files of other kinds are known by their first bytes, and texts are not taken for them."""
 import bz2
+import contextlib
 import gzip
 import io
 import json
@@ -43,9 +44,9 @@ def tarred():
 
 
 def database():
-    connection = sqlite3.connect(":memory:")
-    connection.execute("create table t (a)")
-    return connection.serialize()
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create table t (a)")
+        return connection.serialize()
 
 
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
