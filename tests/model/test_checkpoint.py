@@ -324,28 +324,30 @@ def test_the_state_of_an_optimiser_is_restored_by_name_and_that_of_another_is_no
                                model, given, 0)
 
 
+def take_steps(model, optimizer, count):
+    """Train a model; return its weights after so many more steps."""
+    for _ in range(count):
+        mg.cross_entropy(model(IDS), TARGETS).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.state_dict()
+
+
 def test_an_optimiser_whose_groups_changed_goes_on_from_its_checkpoint_bit_for_bit(path):
     model = Transformer(CONFIG, seed=2)
     first, late, *others = model.parameters()
     optimizer = mg.AdamW([first, *others])
-
-    def steps(count):
-        for _ in range(count):
-            mg.cross_entropy(model(IDS), TARGETS).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return model.state_dict()
-    steps(2)
+    take_steps(model, optimizer, 2)
     optimizer.param_groups[0]["params"] = [*others, late]
-    steps(2)
+    take_steps(model, optimizer, 2)
     save_checkpoint(path, model, TOKENIZER, {}, optimizer)
-    expected = steps(2)
+    expected = take_steps(model, optimizer, 2)
     found = load_checkpoint(path)
     model = found.model
     _, late, *others = model.parameters()
     optimizer = mg.AdamW([late, *others])
     restore_optimizer(optimizer, model, found.optimizer, 4)
-    assert same(steps(2), expected)
+    assert same(take_steps(model, optimizer, 2), expected)
 
 
 @pytest.mark.parametrize("before, after", [(0, 1), (1, 0)])
@@ -355,28 +357,22 @@ def test_a_parameter_that_another_part_steps_now_goes_on_from_the_checkpoint(bef
     def parts(held):
         return mg.Optimizers(mg.AdamW(parameters) for parameters in held)
 
-    def steps(count):
-        for _ in range(count):
-            mg.cross_entropy(model(IDS), TARGETS).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return model.state_dict()
     parameters = model.parameters()
     optimizer = parts([parameters[:3], parameters[3:]])
-    steps(2)
+    take_steps(model, optimizer, 2)
     groups = [part.param_groups[0]["params"] for part in optimizer.parts]
     groups[after].append(groups[before].pop(0))
-    steps(1)
+    take_steps(model, optimizer, 1)
     save_checkpoint(path, model, TOKENIZER, {}, optimizer)
     places = {id(p): i for i, p in enumerate(parameters)}
     held = [[places[id(p)] for p in group] for group in groups]
-    expected = steps(2)
+    expected = take_steps(model, optimizer, 2)
     found = load_checkpoint(path)
     model = found.model
     parameters = model.parameters()
     optimizer = parts([parameters[i] for i in group] for group in held)
     restore_optimizer(optimizer, model, found.optimizer, 3)
-    assert same(steps(2), expected)
+    assert same(take_steps(model, optimizer, 2), expected)
 
 
 # Files that are damaged, of another kind, or do not fit
