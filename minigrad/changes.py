@@ -26,7 +26,7 @@ STRANGERS = type, ModuleType      # lead to the whole program, not to what one o
 class Change:
     """What has changed, and how."""
     array: ref          # when the array is freed, the change is forgotten
-    time: int = latest
+    time: int = -1
     what: str = ""      # "leaf", or the op that made it
     dtype: np.dtype | None = None
     shape: tuple[int, ...] = ()
