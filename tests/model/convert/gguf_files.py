@@ -115,3 +115,16 @@ def changed(metadata, tensors, changes):
         part[name] = value
     return tuple({name: value for name, value in part.items() if value is not None}
                  for part in (metadata, tensors))
+
+
+def for_llama_cpp(path, n_ctx):
+    """What llama.cpp is given to run the model of a file quietly, on one thread."""
+    import xllamacpp
+    given = xllamacpp.CommonParams()
+    given.model.path = str(path)
+    given.n_ctx = n_ctx
+    given.n_parallel = 1
+    given.cpuparams.n_threads = 1
+    given.warmup = False
+    given.verbosity = -1
+    return given

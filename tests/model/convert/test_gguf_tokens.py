@@ -16,7 +16,7 @@ from model.convert.gguf_tokens import PROBES, SPLITS, check, ends_of, keys_of, p
 from model.convert.model_file import FormatError
 from model.convert.tokens import TokenTokenizer, with_metadata
 from tests.kit import refusal
-from tests.model.convert.gguf_files import TOKENS, V, llama, written
+from tests.model.convert.gguf_files import TOKENS, V, for_llama_cpp, llama, written
 from tests.token_files import END, MERGES, byte_fallback, byte_level, of_words, special
 
 pytestmark = pytest.mark.needs("gguf", "convert")
@@ -370,14 +370,7 @@ class Judge:
 
     def __init__(self, path):
         import xllamacpp
-        given = xllamacpp.CommonParams()
-        given.model.path = str(path)
-        given.n_ctx = 64
-        given.n_parallel = 1
-        given.cpuparams.n_threads = 1
-        given.warmup = False
-        given.verbosity = -1
-        self.server = xllamacpp.Server(given)
+        self.server = xllamacpp.Server(for_llama_cpp(path, 64))
         # One that has not begun to answer may wait for ever when it is closed.
         self.server.handle_completions(dict(prompt="a", n_predict=1))
 

@@ -18,7 +18,8 @@ from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer, with_metadata
 from model.beginning import load_initial
 from tests.kit import arrays, normal, refusal
-from tests.model.convert.gguf_files import F16, Q8_0, TOKENS, V, gpt2, llama, written
+from tests.model.convert.gguf_files import (F16, Q8_0, TOKENS, V, for_llama_cpp, gpt2, llama,
+                                            written)
 from tests.token_files import MERGES, byte_level
 
 pytestmark = pytest.mark.needs("gguf")
@@ -503,13 +504,7 @@ def test_main_refuses_a_kind_that_is_not_written(words, said):
 def answered(path, starts):
     """What llama.cpp answers to each beginning."""
     import xllamacpp
-    given = xllamacpp.CommonParams()
-    given.model.path = str(path)
-    given.n_ctx = 128
-    given.n_parallel = 1
-    given.cpuparams.n_threads = 1
-    given.warmup = False
-    given.verbosity = -1
+    given = for_llama_cpp(path, 128)
     # The engine keeps keys and values in float32.
     given.cache_type_k = given.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     given.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
