@@ -36,6 +36,8 @@ class Tokenizer:
     end : the id that ends a text, or None.
     more_ends : further ids that do; `ends` are all of them.
     hidden : the names of special tokens, which are not shown in a text, by their ids.
+    chat_template : the program that writes a conversation for a model that was made to chat, or
+        None.
     vocabulary : the text of each id.
     vocab_size : the number of ids, V.
     ARRAYS : the names of the arrays that a checkpoint keeps of it.  The method arrays() returns
@@ -47,6 +49,7 @@ class Tokenizer:
     end = None
     more_ends: Sequence[int] = ()
     hidden: Mapping[int, str] = {}
+    chat_template: str | None = None
     ARRAYS = ()
 
     @property

@@ -96,6 +96,18 @@ class Reader:
         self.ids = longer[:, -self.model.config.block_size:]
         self.n += ids.shape[1]
 
+    def restart(self, ids: np.ndarray) -> None:
+        """Take other texts (B, T) in place of these.  The cache keeps what both begin with."""
+        if self.cache is not None:
+            kept = 0
+            if self.n <= self.model.config.block_size:          # so the window never moved
+                most = min(self.cache.length, ids.shape[1] - 1)
+                differs = (self.ids[:, :most] != ids[:, :most]).any(axis=0)
+                kept = int(differs.argmax()) if differs.any() else most
+            self.cache.length = kept
+        self.ids = ids
+        self.n = ids.shape[1]
+
     def _window(self):
         start = window_start(self.n, self.model.config.block_size, self.slide)
         return self.ids[:, start - self.n:]
@@ -103,10 +115,10 @@ class Reader:
     def _unread(self):
         """Return the ids of the window that the cache has not read, and how many it has."""
         window = self._window()
-        read = window.shape[1] - 1
-        if self.cache.length == read:
-            return window[:, -1:], read
-        return window, 0
+        read = self.cache.length
+        if read < window.shape[1]:
+            return window[:, read:], read
+        return window, 0        # it has moved
 
 
 def cache_of(model: Transformer, batch: int) -> KVCache:
@@ -155,7 +167,7 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
     generators = [generator(seed, "sampling") for seed in seeds]
     texts = [Text(tokenizer.stream(ids), tokenizer.ends, stop, tokenizer.hidden) for _ in seeds]
-    return _continue(reader, generators, texts, max_new_tokens, drawing)
+    return continue_texts(reader, generators, texts, max_new_tokens, drawing)
 
 
 def _check_count(name, value):
@@ -166,9 +178,13 @@ def _check_count(name, value):
         raise ValueError(f"{name} is at least 0, not {shown(str(value))}")
 
 
-def _continue(reader, generators, texts, left, drawing):
-    while left:
-        n = min(left, reader.room())
+def continue_texts(reader: Reader, generators: Sequence[np.random.Generator],
+                   texts: Sequence["Text"], count: int, drawing: Drawing) -> Iterator[list[str]]:
+    """Draw at most `count` ids for each text, and yield the pieces that can be shown after each;
+    then what was held back, unless all texts have ended before."""
+    remaining = count
+    while remaining:
+        n = min(remaining, reader.room())
         u = np.array([rng.random(n) for rng in generators])                     # (B, n)
         drawn = reader.draw(u, drawing)
         if drawn.min() < 0:
@@ -177,7 +193,7 @@ def _continue(reader, generators, texts, left, drawing):
             yield [text.add(id) for text, id in zip(texts, ids)]
             if all([text.ended for text in texts]):
                 return
-        left -= n
+        remaining -= n
     yield [text.add(None) for text in texts]
 
 

@@ -1,6 +1,7 @@
 """Write text from a trained checkpoint:  python -m model.sample --start "MARA:"
 
-    --interactive       type beginnings, and see each continued
+    --chat "What is gravity?"   ask a model that was made to answer
+    --interactive       type beginnings, and see each continued; or questions, and see each answered
     --score FILE        no text, but how well the model predicts that of a file
 
 The text goes to standard output as it is made; everything else goes to standard error.
@@ -20,6 +21,7 @@ from model.options import Words, flag
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
 OF_SCORES = {"out_dir", "score", "slide", "skip_unknown", "prove"}      # settings
+NOT_OF_CHATS = {"num_samples", "slide"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,10 @@ class Settings(Drawing):
                               "read it again each time; otherwise from more than half of it")
     interactive: bool = flag(False, "ask for beginnings, one after another; they are kept in the "
                                     "cache folder, like the history of a shell")
+    chat: str = flag(None, "ask this question, or FILE:path, in the words of the model's chat "
+                           "template")
+    system: str = flag(None, "with --chat or --interactive, what the model is told before the "
+                             "first question, or FILE:path", unset="what its template says")
     score: str = flag(None, "predict this text instead of writing one: a UTF-8 file, "
                             "shakespeare or lantern")
     prove: bool = flag(False, "with --score, prove that the probabilities are probabilities: they "
@@ -53,6 +59,10 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.given(argv)
     s = Settings(**given)
     idle = sorted(given.keys() - OF_SCORES)
+    if s.chat and s.start:
+        parser.refuse(["--chat asks a question, and --start continues a text; leave out one"])
+    if s.system is not None and not (s.chat or s.interactive):
+        parser.refuse(["--system is for a conversation; give --chat or --interactive"])
     if not s.score:
         if s.skip_unknown or s.prove:
             parser.refuse(["--skip_unknown and --prove are for a text that is scored; give "
@@ -68,20 +78,36 @@ def main(argv: list[str] | None = None) -> None:
                 from model.score.mean import averaged
                 checkpoint = averaged(checkpoint, more)
         compiled.announce("compiling", sys.stderr)
+        made_to_chat = checkpoint.tokenizer.chat_template is not None
         if s.score:
             from model.score.text import score
             score(checkpoint, s.score, s.slide, s.skip_unknown, s.prove)
+        elif s.chat or s.system is not None or s.interactive and made_to_chat:
+            refuse_idle(given.keys())
+            from model.chat.session import chat
+            chat(checkpoint, s)
         elif s.interactive:
             from model.interactive.session import continue_typed
             continue_typed(text_or_file(s.start), checkpoint.tokenizer.encode,
                            lambda start, n: write(s, checkpoint, start, s.seed + n * s.num_samples))
         else:
+            if made_to_chat:
+                print("this model was made to answer, and continues a text here; ask it by --chat",
+                      file=sys.stderr)
             tokens, characters, seconds = write(s, checkpoint, text_or_file(s.start), s.seed)
             if characters:
                 speed = f"{characters / seconds:,.0f} characters a second"
                 if checkpoint.tokenizer.unit == "token":
                     speed = f"{tokens / seconds:,.1f} tokens, {speed}"
                 print(speed, file=sys.stderr)
+
+
+def refuse_idle(names: Iterable[str]) -> None:
+    """Refuse settings that mean nothing in a conversation."""
+    idle = sorted(NOT_OF_CHATS.intersection(names))
+    if idle:
+        raise ValueError(f"this model was made to chat, and answers once, within its block; leave "
+                         f"out --{', --'.join(idle)}")
 
 
 def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, int, float]:

@@ -18,15 +18,15 @@ from model.config import TransformerConfig
 from model.convert import families, safetensors
 from model.convert.gguf_tokens import TOKENS
 from model.convert.model_file import FormatError, Held, ModelFile, explain, some, text_of
-from model.convert.tokens import (TokenTokenizer, valid_ids, stated_ends, tokenizer_parts,
-                                  with_metadata)
+from model.convert.tokens import (CHAT_TEMPLATE, TokenTokenizer, stated_ends, tokenizer_parts,
+                                  valid_ids, with_metadata)
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG, TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
 # Keys of GGUF files, and their types: a template, one with a name, and the names of these
-CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]
+STRING = [8]
 NAMED, NAMES, STRINGS = f"{CHAT_TEMPLATE}.", "tokenizer.chat_templates", [9, 8]
 DEFAULT = "default"     # the template that has no name in a GGUF file
 LENGTH, WHOLE = "llama.context_length", [4]
@@ -286,7 +286,7 @@ def write(path: AnyPath, model: ModelFile) -> Held:
     family = families.family_of(config)
     longest, _ = _keys(tokenizer).get(LENGTH, (0, WHOLE))
     longest = max(longest, config.block_size)
-    roles = _stated_roles(tokenizer)
+    roles = stated_roles(tokenizer)
     ids = {"eos_token_id": stated_ends(tokenizer)} | {
         f"{role}_id": roles.get(role) for role in IN_CONFIGS}
     described = {
@@ -327,7 +327,7 @@ def _keys(tokenizer):
     return getattr(tokenizer, "metadata", {}).get("keys", {})
 
 
-def _stated_roles(tokenizer):
+def stated_roles(tokenizer: Tokenizer) -> dict[str, int]:
     """Return the ids of the tokens with a role that a tokenizer has brought."""
     stated = {role: _keys(tokenizer).get(key, (None, WHOLE))[0] for role, key in ROLES.items()}
     return {role: id for role, id in stated.items() if valid_ids([id], tokenizer.vocab_size)}
@@ -346,7 +346,7 @@ def _tokenizer_config(tokenizer, longest):
     elif templates:
         found["chat_template"] = [{"name": name, "template": text}
                                   for name, text in templates.items()]
-    roles = _stated_roles(tokenizer)
+    roles = stated_roles(tokenizer)
     if tokenizer.end is not None:
         roles["eos_token"] = tokenizer.end
     if roles:

@@ -15,6 +15,7 @@ from model.convert.model_file import require
 REPLACED = "\ufffd"     # what the library makes of bytes that are no character
 MOST_IDS = 2            # ids of a model, for each id of its tokenizer
 METADATA = "minigrad.metadata"  # a key of a tokenizer.json in our checkpoints
+CHAT_TEMPLATE = "tokenizer.chat_template"       # a key of GGUF files
 AT_ONCE = 4096          # texts that are encoded together
 MOST_HELD = 16          # tokens held back as parts of a character, which has four bytes at most
 
@@ -111,6 +112,12 @@ class TokenTokenizer(Tokenizer):
             if dropout:
                 tokenizer.model.dropout = None
             self.library_json = tokenizer.to_str()
+
+    @property
+    def chat_template(self) -> str | None:
+        """The program in Jinja that writes a conversation, if the model brought one."""
+        template, _ = self.metadata.get("keys", {}).get(CHAT_TEMPLATE, (None, None))
+        return template
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Return tokenizer.json as UTF-8 bytes, and the ids that end a text: -1 for none, one, or

@@ -11,13 +11,14 @@ HISTORY_LINES = 1000
 CTRL_D = "\x04"         # is typed on Windows, too, where it ends no input
 
 
-def continue_typed(start: str, check: Callable[[str], object], write: Callable[[str, int], object]
-                   ) -> None:
+def continue_typed(start: str, check: Callable[[str], object], write: Callable[[str, int], object],
+                   typed: str = "a beginning",
+                   written: str = "its continuation") -> None:
     """Ask for a beginning and `write` its continuation, of the numbers 0, 1, ..., until the input
     ends (Ctrl-D; on Windows, Ctrl-Z and Enter).  The first one is `start`, unless that is empty.
 
     Ctrl-C ends a continuation, or clears the typed line.  A ValueError is printed; a beginning that
-    `check` refuses has no number.
+    `check` refuses has no number.  `typed` and `written` say what it all is, to the user.
     """
     numbers = itertools.count()
     if sys.stdin is None:
@@ -28,7 +29,7 @@ def continue_typed(start: str, check: Callable[[str], object], write: Callable[[
     prompt = "> " if asks and sys.stdout.isatty() else ""
     if asks:
         leaves = "Ctrl-Z and Enter leave" if sys.platform == "win32" else "Ctrl-D leaves"
-        print(f"Type a beginning; Ctrl-C ends its continuation, {leaves}.", file=sys.stderr)
+        print(f"Type {typed}; Ctrl-C ends {written}, {leaves}.", file=sys.stderr)
     with history() if asks else contextlib.nullcontext():
         while True:
             try:

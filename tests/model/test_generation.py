@@ -10,6 +10,7 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor, random
 from model import CharTokenizer, Transformer, TransformerConfig, generate
+from model.cache import Drawing
 from model.convert.tokens import TokenTokenizer
 from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning, stream_many,
                               window_start)
@@ -417,3 +418,27 @@ def test_generate_ends_before_a_stop_with_special_tokens_in_it(text, stop, shown
     tokenizer.end = 0       # what ends a text counts as written, too
     found = "".join(stream(Reciting(text, tokenizer=tokenizer), tokenizer, "q", n, stop=stop))
     assert found == min(shown, text.split(END)[0], key=len)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_restart_gives_the_logits_of_a_new_reader_and_keeps_what_is_the_same(model, cache):
+    ids = np.arange(8)[None] % 5
+    for length, part in ((5, 3), (5, 5), (7, 5), (2, 1), (8, 0)):
+        reader = Reader(model, ids[:, :5], cache)
+        reader.logits()
+        other = ids[:, :length].copy()
+        other[:, part:] += 1
+        reader.restart(other)
+        if cache:
+            assert reader.cache.length == min(part, length - 1)
+        np.testing.assert_array_equal(reader.logits(), Reader(model, other, cache).logits())
+
+
+def test_restart_after_the_window_has_moved_keeps_nothing(model):
+    reader = Reader(model, np.zeros((1, 7), int))
+    reader.draw(np.full((1, 2), 0.5), Drawing())
+    for _ in range(3):
+        reader.draw(np.full((1, 1), 0.5), Drawing())
+    assert reader.n > model.config.block_size and reader.cache.length > 0
+    reader.restart(reader.ids[:, -3:])
+    assert reader.cache.length == 0
