@@ -10,6 +10,7 @@ import math
 import re
 from functools import lru_cache
 from operator import index
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
@@ -333,17 +334,30 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     return value.reshape(*lead, T, H * D), vjp
 
 
+class RotaryScaling(NamedTuple):
+    """How a model that was trained on short texts reads longer ones: channels that make less than
+    one turn in `length` positions turn `factor` times as slowly, those of four turns and more as
+    before, and those in between partly.
+
+    Source: Grattafiori et al. 2024, "The Llama 3 Herd of Models", models 3.1 and later; the rule
+    is that of their code.
+    """
+    factor: float
+    length: int = 8192
+
+
 @op
-def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE, first: int = 0):
+def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE, first: int = 0,
+           scaling: RotaryScaling | None = None):
     """Rotate each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
     t base^(-2 i / D), so that q . k depends on their distance: (..., T, W) -> (..., T, W).
 
     The first num_heads D channels are rotated, with D = d_key.  Later channels, such as packed
-    values, are passed on.  `first` is the position of the first row.  Back:  rotate by the opposite
-    angle.
+    values, are passed on.  `first` is the position of the first row.  With a `scaling`, slow pairs
+    turn more slowly.  Back:  rotate by the opposite angle.
     """
     x, = one_type(x)
-    cos, sin = _turns(x, num_heads, d_key, base, first)
+    cos, sin = _turns(x, num_heads, d_key, base, first, scaling)
 
     def dx(g):
         return formulas.rotate(g, cos, -sin)
@@ -352,7 +366,8 @@ def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE, firs
 
 @op
 def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
-            eps: float = NORM_EPS, first: int = 0):
+            eps: float = NORM_EPS, first: int = 0,
+            scaling: RotaryScaling | None = None):
     """Divide each head's channels by their root mean square, and with a `base` then rotate them as
     `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, rotated back.
 
@@ -364,7 +379,7 @@ def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
     Zhang & Sennrich 2019, section 4.
     """
     x, = one_type(x)
-    cos, sin = _turns(x, num_heads, d_key, base, first)
+    cos, sin = _turns(x, num_heads, d_key, base, first, scaling)
     y, rstd = formulas.norm_heads(x, cos, sin, num_heads, d_key, eps)
 
     def dx(g):
@@ -372,7 +387,7 @@ def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
     return y, (dx,)
 
 
-def _turns(x, num_heads, D, base, first):
+def _turns(x, num_heads, D, base, first, scaling):
     """Return the angles' cosine and sine of heads in (..., T, W); no base, no angles.  Raise a
     ValueError if the heads do not fit into W channels."""
     _check_shapes("x (..., T, W)", x)
@@ -384,18 +399,28 @@ def _turns(x, num_heads, D, base, first):
     if D % 2 or not base > 0:
         raise ValueError("channels are turned in pairs, by a base above 0; a head has "
                          f"{D} channels, and the base is {base}")
-    return rotary_angles(T, D, x.dtype, num_heads, base, first)
+    return rotary_angles(T, D, x.dtype, num_heads, base, first, scaling)
 
 
 @lru_cache(maxsize=8)
 def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float = ROTARY_BASE,
-                  first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+                  first: int = 0,
+                  scaling: RotaryScaling | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return cosine and sine of the angles of `rotary`, (T, num_heads D / 2) each.  The arrays are
     cached; do not change them."""
     frequencies = base ** (-2 * np.arange(D // 2) / D)
+    if scaling is not None:
+        frequencies = frequencies / slowing(frequencies, scaling)
     angles = (first + np.arange(T))[:, None] * frequencies      # (T, D / 2)
     angles = np.tile(angles, num_heads)
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def slowing(frequencies: np.ndarray, scaling: RotaryScaling) -> np.ndarray:
+    """Return how many times as slowly pairs of channels turn, (D / 2,), (D / 2,)."""
+    turns = scaling.length * frequencies / (2 * math.pi)
+    share_kept = np.clip((turns - 1) / (4 - 1), 0, 1)
+    return 1 / (share_kept + (1 - share_kept) / scaling.factor)
 
 
 def _fitting(table, *arrays):

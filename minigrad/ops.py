@@ -5,7 +5,8 @@ from minigrad.elementwise import (       # noqa: F401
 from minigrad.network import (       # noqa: F401
     NORM_EPS, ROTARY_BASE, check_heads, sigmoid, silu, relu, gelu, linear, mlp, swiglu,
     embedding, embedding_bag, softmax, log_softmax, cross_entropy, layer_norm, rms_norm,
-    dropout, scaled_dot_product_attention, self_attention, rotary, qk_norm, rotary_angles)
+    dropout, scaled_dot_product_attention, self_attention, rotary, qk_norm, rotary_angles,
+    RotaryScaling, slowing)
 from minigrad.shapes import (       # noqa: F401
     sum_ as sum, mean, max_ as max, reshape, transpose, swapaxes, broadcast_to,
     concatenate, stack, split, take, matmul)

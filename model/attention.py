@@ -17,7 +17,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
-from minigrad.ops import check_heads
+from minigrad.ops import RotaryScaling, check_heads
 from model.config import problems_of_heads
 from model.layers import STD, Linear, Rng
 
@@ -65,6 +65,8 @@ class AttentionOptions:
     rotary_base : of the wavelengths by which queries and keys are rotated; None for no rotation.
         See `mg.rotary`.
     qk_norm : divide queries and keys by their root mean square, head by head.  See `mg.qk_norm`.
+    rotary_scaling : how rotations are slowed for longer texts, or None.
+    out_bias : whether the output projection has a bias; None for what `bias` says.
     std_out : the standard deviation of the initial weights of the output projection.
 
     Source: Shazeer 2019, "Fast Transformer Decoding", section 3 (multi-query); Ainslie et al. 2023,
@@ -74,6 +76,8 @@ class AttentionOptions:
     rotary_base: float | None = None
     qk_norm: bool = False
     std_out: float = STD
+    rotary_scaling: RotaryScaling | None = None
+    out_bias: bool | None = None
 
 
 class MultiHeadAttention(Module):
@@ -106,7 +110,8 @@ class MultiHeadAttention(Module):
         self.d_head = d_out // H
         self.options = options
         self.qkv = Linear(d_in, (H + 2 * G) * self.d_head, bias, rng, dtype=dtype)
-        self.out = Linear(d_out, d_out, bias, rng, options.std_out, dtype)
+        out_bias = bias if options.out_bias is None else options.out_bias
+        self.out = Linear(d_out, d_out, out_bias, rng, options.std_out, dtype)
         self.dropout = dropout
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
@@ -122,9 +127,13 @@ class MultiHeadAttention(Module):
         turned = self.heads + self.kv_heads         # heads of queries and keys
         base = self.options.rotary_base
         if self.options.qk_norm:
-            return mg.qk_norm(qkv, turned, self.d_head, base, first=first)
+            return mg.qk_norm(qkv, turned, self.d_head, base,
+                              first=first,
+                              scaling=self.options.rotary_scaling)
         if base is not None:
-            return mg.rotary(qkv, turned, self.d_head, base, first)
+            return mg.rotary(qkv, turned, self.d_head, base,
+                             first=first,
+                             scaling=self.options.rotary_scaling)
         return qkv
 
     def weights(self, x: Tensor) -> np.ndarray:

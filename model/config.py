@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 
 import numpy as np
 
-from minigrad.ops import NORM_EPS, ROTARY_BASE
+from minigrad.ops import NORM_EPS, ROTARY_BASE, RotaryScaling
 from minigrad.words import any_of
 from model.options import flag, problems
 
@@ -102,6 +102,13 @@ class ImportedOptions:
     mlp_bias: bool = option(None, "biases in the linear layers of MLPs", ALL, unset="bias")
     rotary_base: float = option(ROTARY_BASE, "of position rotary: the larger, the more slowly the "
                                              "slowest channels turn", ALL, above=0)
+    attention_out_bias: bool = option(None, "a bias in the last linear layer of attention", ALL,
+                                      unset="attention_bias")
+    rotary_factor: float = option(1.0, "how many times as slowly the slowest channels of position "
+                                       "rotary turn, so that longer texts can be read",
+                                  (KERNEL, FILES), at_least=1)
+    rotary_length: int = option(8192, "positions in which a channel makes less than a turn that "
+                                      "rotary_factor slows", (KERNEL, FILES), at_least=1)
     tied: bool = option(True, "the token table is also the output's weights", ALL)
 
 
@@ -137,12 +144,22 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
         """The number of channels of a head, D."""
         return self.n_embd // self.n_head
 
+    @property
+    def rotary_scaling(self) -> RotaryScaling | None:
+        """How the rotations of position rotary are slowed; None if they are not."""
+        if self.position != "rotary" or self.rotary_factor == 1:
+            return None
+        return RotaryScaling(self.rotary_factor, self.rotary_length)
+
     def resolved(self) -> "TransformerConfig":
         """Return the same configuration with no option unset (None)."""
         usual = {"n_kv_head": self.n_head, "n_inner": 4 * self.n_embd,
                  "attention_bias": self.bias, "mlp_bias": self.bias}
         unset = {name: value for name, value in usual.items() if getattr(self, name) is None}
-        return replace(self, **unset)
+        resolved = replace(self, **unset)
+        if resolved.attention_out_bias is None:
+            return replace(resolved, attention_out_bias=resolved.attention_bias)
+        return resolved
 
 
 def problems_of_heads(channels: int, heads: int, kv_heads: int | None = None, position: str = "",

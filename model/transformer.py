@@ -41,7 +41,12 @@ class Block(Module):
         # The residual stream sums 2 n_layer of these outputs.
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
         base = config.rotary_base if config.position == "rotary" else None
-        options = AttentionOptions(config.n_kv_head, base, config.qk_norm, std_out)
+        options = AttentionOptions(num_kv_heads=config.n_kv_head,
+                                   rotary_base=base,
+                                   qk_norm=config.qk_norm,
+                                   std_out=std_out,
+                                   rotary_scaling=config.rotary_scaling,
+                                   out_bias=config.attention_out_bias)
         self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(C, C, config.n_head, config.dropout,
                                             config.attention_bias, rng, dtype, options)

@@ -1,10 +1,13 @@
-"""GPT-2, Llama and Arcee: how a format names their options and stores their weights.  The tables
-here are of Hugging Face's classes; those of `gguf` and `nanogpt` are made of them.
+"""GPT-2, Llama, Qwen2 and Arcee: how a format names their options and stores their weights.  The
+tables here are of Hugging Face's classes; those of `gguf` and `nanogpt` are made of them.
 
     GPT2LMHeadModel     learned positions, layer norm, biases everywhere; the linear weights of its
                         blocks are (inputs, outputs), by the class Conv1D, and ours are transposed
     LlamaForCausalLM    rotary positions (RoPE), RMS norm with gains, gated SiLU (SwiGLU)
-    ArceeForCausalLM    the same with an MLP that has no gate
+    Qwen2ForCausalLM    the same with biases of queries, keys and values
+    ArceeForCausalLM    Llama's with an MLP that has no gate
+
+Llama 3.1 and later models slow their rotations (`RotaryScaling`).
 
 A part that the class has and our model lacks is written as numbers that change nothing: biases of
 0, gains of 1.
@@ -12,7 +15,8 @@ A part that the class has and our model lacks is written as numbers that change 
 Rotary positions rotate pairs of channels.  Ours are neighbours, 2i and 2i + 1; theirs are i and
 i + D/2 of a head of D channels.  So the rows of queries and keys are reordered.
 
-Source: the configuration_*.py and modeling_*.py of gpt2, llama and arcee in transformers 5.23.
+Source: the configuration_*.py and modeling_*.py of gpt2, llama, qwen2 and arcee, and
+modeling_rope_utils.py, in transformers 5.23.
 """
 import math
 import re
@@ -31,6 +35,7 @@ from model.convert.model_file import (FormatError, Lazy, Stored, check_shapes, e
                                       shapes_of)
 from model.options import as_flags
 
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu2": "relu2"}       # ours: theirs
 
 
@@ -51,7 +56,8 @@ class Family(NamedTuple):
 
 GPT2 = Family(
     "gpt2", "GPT2LMHeadModel",
-    dict(position="learned", norm="layer", bias=True, attention_bias=None, mlp_bias=None),
+    dict(position="learned", norm="layer", bias=True, attention_bias=None,
+         attention_out_bias=None, mlp_bias=None),
     {"vocab_size": "vocab_size", "block_size": "n_positions", "n_embd": "n_embd",
      "n_layer": "n_layer", "n_head": "n_head", "n_inner": "n_inner",
      "norm_eps": "layer_norm_epsilon", "activation": "activation_function",
@@ -69,7 +75,8 @@ GPT2 = Family(
      "norm": "transformer.ln_f", "lm_head": "lm_head"},
     conv1d=True)
 LLAMA = Family(
-    "llama", "LlamaForCausalLM", dict(position="rotary", norm="rms_gain"),
+    "llama", "LlamaForCausalLM",
+    dict(position="rotary", norm="rms_gain", attention_out_bias=None),
     {"vocab_size": "vocab_size", "block_size": "max_position_embeddings", "n_embd": "hidden_size",
      "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
      "n_kv_head": "num_key_value_heads", "n_inner": "intermediate_size",
@@ -91,7 +98,13 @@ LLAMA = Family(
 ARCEE = LLAMA._replace(
     name="arcee", architecture="ArceeForCausalLM", activations=ACTIVATIONS,
     defaults=LLAMA.defaults | {"rms_norm_eps": 1e-5, "hidden_act": "relu2"})
-FAMILIES = {family.name: family for family in (GPT2, LLAMA, ARCEE)}
+IN_QWEN2 = dict(attention_bias=True, attention_out_bias=False, mlp_bias=False)
+QWEN2 = LLAMA._replace(
+    name="qwen2", architecture="Qwen2ForCausalLM", options=LLAMA.options | IN_QWEN2,
+    keys={option: key for option, key in LLAMA.keys.items() if option not in IN_QWEN2},
+    defaults={key: value for key, value in LLAMA.defaults.items() if key not in IN_QWEN2},
+    fixed={"use_sliding_window": False})
+FAMILIES = {family.name: family for family in (GPT2, LLAMA, QWEN2, ARCEE)}
 
 
 def family_of(config: TransformerConfig, known: Mapping[str, Family] = FAMILIES) -> Family:
@@ -105,6 +118,8 @@ def family_of(config: TransformerConfig, known: Mapping[str, Family] = FAMILIES)
         family = known["llama"]
         if config.activation not in family.activations:
             family = known.get("arcee", family)
+        elif has_options(config, IN_QWEN2):
+            family = known["qwen2"]
     wanted = {"ngrams": 1, "qk_norm": False, "position": family.options["position"]}
     if family.name == "gpt2":
         wanted["n_kv_head"] = config.n_head
@@ -122,9 +137,17 @@ def family_of(config: TransformerConfig, known: Mapping[str, Family] = FAMILIES)
     return family
 
 
+def has_options(config: TransformerConfig, options: Mapping[str, object]) -> bool:
+    """Whether a configuration, with no option unset, has these."""
+    own = asdict(config.resolved())
+    return all(own[name] == value for name, value in options.items())
+
+
 def complete(config: TransformerConfig, family: Family) -> TransformerConfig:
     """Return the configuration with every part that models of the class have."""
-    return replace(config.resolved(), **{"bias": False} | family.options)
+    own = config.resolved()
+    attention_bias = own.attention_bias or own.attention_out_bias       # in most, both or none
+    return replace(own, **{"bias": False, "attention_bias": attention_bias} | family.options)
 
 
 def neutral_weights(config: TransformerConfig, family: Family) -> dict[str, np.ndarray]:
@@ -140,9 +163,17 @@ def settings(config: TransformerConfig, family: Family) -> dict[str, object]:
     config = complete(config, family)
     values = asdict(config) | {
         "activation": family.activations[config.activation], "d_head": config.d_head,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rotary_base}}
+        "rope_parameters": {"rope_theta": config.rotary_base} | rotation(config)}
     return ({key: values[option] for option, key in family.keys.items()}
             | {key: values[option] for key, option in family.repeats.items()})
+
+
+def rotation(config: TransformerConfig) -> dict[str, object]:
+    """Return how Hugging Face's classes describe what slows rotary positions."""
+    if config.rotary_scaling is None:
+        return {"rope_type": "default"}
+    factor, length = config.rotary_scaling
+    return LLAMA3 | {"factor": factor, "original_max_position_embeddings": length}
 
 
 def in_float32(values: Mapping[str, object]) -> dict[str, object]:
@@ -204,6 +235,7 @@ def as_noted(note: object, config: TransformerConfig, weights: Lazy, family: Fam
         parameters = shapes_of(own)
         neutral = neutral_weights(own, family)
         agrees = (family_of(own, known) is family and {*parameters, *neutral} == {*weights}
+                  and own.rotary_scaling == config.rotary_scaling
                   and in_float32(settings(like, family)) == in_float32(settings(config, family)))
     except (TypeError, ValueError):
         return config, weights

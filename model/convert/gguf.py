@@ -1,7 +1,9 @@
-"""GGUF files, as llama.cpp runs them: a model of architecture llama or gpt2, quantised in any way.
+"""GGUF files, as llama.cpp runs them: a model of architecture llama, qwen2 or gpt2, however it is
+quantised.
 
 The weights become float32; a checkpoint keeps blocks that `minigrad.packed` knows as they are.  The
-rows of queries and keys are in our order already, as llama.cpp rotates neighbouring channels.
+rows of queries and keys of a llama are in our order already, as llama.cpp rotates neighbouring
+channels there; those of a qwen2 are not.
 
 The library gguf reads the file, and knows how tensors are quantised.
 
@@ -18,6 +20,7 @@ import numpy as np
 
 from data.files import AnyPath
 from data.tokenizer import CharTokenizer
+from minigrad.ops import slowing
 from minigrad.packed import BLOCKS, NUMBERS
 from minigrad.words import shown
 from model.answers import command_line
@@ -47,11 +50,15 @@ LLAMA = families.LLAMA._replace(
     repeats=REPEATS, fixed=FIXED, in_halves=False,
     defaults={"attention.head_count_kv": None, "rope.freq_base": TransformerConfig.rotary_base},
     names=NAMES | {"attention.qkv": "blk.{0}.attn_q blk.{0}.attn_k blk.{0}.attn_v"})
+QWEN2 = families.QWEN2._replace(
+    keys=LLAMA.keys, repeats=REPEATS, fixed=FIXED, defaults=LLAMA.defaults, names=LLAMA.names)
 GPT2 = families.GPT2._replace(
     keys=KEYS | {"norm_eps": "attention.layer_norm_epsilon"}, repeats=REPEATS, fixed=FIXED,
     defaults={}, activations={"gelu_tanh": ""}, conv1d=False,
     names=NAMES | {"attention.qkv": "blk.{}.attn_qkv"})
-FAMILIES = {"llama": LLAMA, "gpt2": GPT2}
+FAMILIES = {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2}
+ROPE_FREQS = "rope_freqs.weight"    # how many times as slowly each pair of channels turns
+LENGTH = "rope.scaling.original_context_length"     # of RotaryScaling
 BIASES = {"attention_bias": "attn_q", "mlp_bias": "ffn_up"}     # options -> what has them in Llamas
 ARRAY = 9                           # gguf.GGUFValueType
 MOST_AXES = 4                       # of a tensor of llama.cpp
@@ -82,6 +89,8 @@ def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
             tensors[each.name] = Stored(shape, explained()(partial(
                 _array, library, path, each.tensor_type, shape, each.data_offset, each.n_bytes)))
         config, family = configuration(metadata, tensors)
+        if family is LLAMA:
+            tensors.pop(ROPE_FREQS, None)       # which is in the configuration
         weights = families.our_parameters(config, family, tensors)
         config, weights = families.as_noted(json.loads(metadata.get(NOTE, "null")), config, weights,
                                             family, FAMILIES)
@@ -233,10 +242,6 @@ def configuration(metadata: Mapping[str, object], tensors: Mapping[str, Stored]
         families.refuse("it", "general.architecture", architecture, *FAMILIES)
     if TABLE not in tensors:
         raise FormatError(f"it lacks the tensor {TABLE}; fetch it again")
-    if "rope_freqs.weight" in tensors:
-        raise FormatError("it has rope_freqs.weight, by which Llama 3.1 and later models scale the "
-                          "rotary angles (rope_scaling of the type llama3), and only a model "
-                          "without it can be computed here; take another model")
     prefix = f"{architecture}."
     stated = {key.removeprefix(prefix): value for key, value in metadata.items()
               if key.startswith(prefix)}
@@ -245,4 +250,26 @@ def configuration(metadata: Mapping[str, object], tensors: Mapping[str, Stored]
     if family is LLAMA:     # which has them or not; those of GPT-2 are in every file
         known |= {option: True for option, module in BIASES.items()
                   if f"blk.0.{module}.bias" in tensors}
-    return families.configuration(f"its {architecture}", stated, family, **known), family
+        if "attention_bias" in known:
+            known["attention_out_bias"] = "blk.0.attn_output.bias" in tensors
+    if ROPE_FREQS in tensors and family is LLAMA:
+        known["rotary_length"] = stated.pop(LENGTH, TransformerConfig.rotary_length)
+        freqs = tensors[ROPE_FREQS].read()
+        known["rotary_factor"] = float(freqs.max(initial=1))
+    config = families.configuration(f"its {architecture}", stated, family, **known)
+    if config.rotary_scaling is not None and not _same_slowing(config, freqs):
+        raise FormatError(f"its {ROPE_FREQS} slows rotations otherwise than Llama 3's rule does, "
+                          "which alone can be computed here; take another model")
+    return config, family
+
+
+def _same_slowing(config, stored):
+    """Whether a tensor slows rotations as the configuration says, but for rounding."""
+    return stored.shape == (config.d_head // 2,) and np.allclose(rope_freqs(config), stored, 1e-5)
+
+
+def rope_freqs(config: TransformerConfig) -> np.ndarray:
+    """Return how many times as slowly each pair of channels turns, (D / 2,)."""
+    D = config.d_head
+    frequencies = config.rotary_base ** (-2 * np.arange(D // 2) / D)
+    return slowing(frequencies, config.rotary_scaling).astype(np.float32)

@@ -40,8 +40,17 @@ def _split(pattern):
             "invert": False}
 
 
-# How a text is split before it is encoded, by the names that llama.cpp has for it.
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+
+
+def _by_words(digits):
+    """Return the split of cl100k, the tokenizer of GPT-4, with digits by another rule."""
+    words = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits
+             + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    return {"type": "Sequence", "pretokenizers": [_split(words), BYTES | {"use_regex": False}]}
+
+
+# How a text is split before it is encoded, by the names that llama.cpp has for it.
 SPLITS = {
     "gpt-2": BYTES,
     "smollm": {"type": "Sequence", "pretokenizers": [
@@ -49,7 +58,14 @@ SPLITS = {
     "default": {"type": "Sequence", "pretokenizers": [
         _split(r"[\p{P}\$\+<=>\^~\|]+"),
         _split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"),
-        _split(r"\p{N}+"), _split("[0-9][0-9][0-9]"), BYTES | {"use_regex": False}]}}
+        _split(r"\p{N}+"), _split("[0-9][0-9][0-9]"), BYTES | {"use_regex": False}]},
+    "llama-bpe": _by_words(r"\p{N}{1,3}"),      # of Llama 3
+    "qwen2": _by_words(r"\p{N}")}
+COMPOSED = {"type": "NFC"}      # makes é of e and an accent; llama.cpp has no such step
+NORMALIZERS = {"qwen2": COMPOSED}       # of a split
+# Splits whose models take a word that is a token without merging, and put the beginning before each
+# text unless a file denies it
+OF_LLAMA3 = {"llama-bpe"}
 
 # Texts whose ids are compared: words, digits, spaces, line breaks, scripts, each byte of UTF-8.
 PROBES = [
@@ -94,11 +110,17 @@ def tokenizer_json(metadata: Mapping[str, object]) -> str:
         if special or kind == USER_DEFINED:
             added.append(dict(id=i, content=token, single_word=False, lstrip=False, rstrip=False,
                               normalized=False, special=special))
+    pre = stated["pre"]
     return json.dumps(tokenizer_parts(
-        added_tokens=added, pre_tokenizer=SPLITS[stated["pre"]],
-        post_processor=_around(stated, tokens), decoder=BYTES,
-        model=dict(type="BPE", vocab={token: i for i, token in enumerate(tokens)},
-                   merges=_merges(stated["merges"], tokens))))
+        added_tokens=added,
+        normalizer=NORMALIZERS.get(pre),
+        pre_tokenizer=SPLITS[pre],
+        post_processor=_around(stated, tokens),
+        decoder=BYTES,
+        model=dict(type="BPE",
+                   vocab={token: i for i, token in enumerate(tokens)},
+                   merges=_merges(stated["merges"], tokens),
+                   ignore_merges=pre in OF_LLAMA3)))
 
 
 def _around(stated, tokens):
@@ -114,7 +136,7 @@ def _around(stated, tokens):
                               f"{number_of(len(tokens), 'token')}")
         special[tokens[id]] = {"id": tokens[id], "ids": [id], "tokens": [tokens[id]]}
         return [{"SpecialToken": {"id": tokens[id], "type_id": 0}}]
-    if stated.get("add_bos_token"):
+    if stated.get("add_bos_token", stated["pre"] in OF_LLAMA3):
         single = token("bos_token_id") + single
     if stated.get("add_eos_token"):
         single = single + token("eos_token_id")
@@ -153,7 +175,9 @@ def keys_of(tokenizer: Tokenizer) -> dict[str, object]:
     found = tokenizer.parts()
     model = found["model"]
     pre = [name for name, split in SPLITS.items() if _same(split) == _same(found["pre_tokenizer"])]
-    if model["type"] != "BPE" or not pre or _flat(found["normalizer"], "normalizers"):
+    normalizers = _flat(found["normalizer"], "normalizers")
+    expected = _flat(NORMALIZERS.get(pre[0]) if pre else None, "normalizers")
+    if model["type"] != "BPE" or not pre or normalizers != expected:
         kinds = [_types(found["normalizer"]), _types(found["pre_tokenizer"]), model["type"]]
         raise FormatError("its tokenizer is no byte-level BPE that splits a text as "
                           f"{any_of([*SPLITS])}, and only such ones are written (it has "
@@ -169,12 +193,12 @@ def keys_of(tokenizer: Tokenizer) -> dict[str, object]:
     stated = {"model": "gpt2", "pre": pre[0],
               "tokens": [names.get(i, f"[UNUSED{i}]") for i in every],
               "token_type": [kinds.get(i, UNUSED) for i in every], "merges": merges or [NO_MERGE]
-              } | _special(tokenizer)
+              } | _special(tokenizer, pre[0])
     return {TOKENS + key: value for key, value in stated.items()} | {
         HF_JSON: tokenizer.library_json}
 
 
-def _special(tokenizer):
+def _special(tokenizer, pre):
     """Return the keys of the ids that begin and end a text."""
     for ids, where in zip(tokenizer.around, ("before", "after")):
         if len(ids) > 1:
@@ -189,7 +213,7 @@ def _special(tokenizer):
     if len(ends) > len(ENDS):
         raise FormatError(f"{len(ends)} ids end a text, and a GGUF file can name {len(ENDS)}; give "
                           "fewer as eos_token_id of generation_config.json")
-    stated = {}
+    stated = {"add_bos_token": False} if pre in OF_LLAMA3 else {}
     if first:
         stated |= {"bos_token_id": first[0], "add_bos_token": True}
     if last:

@@ -53,7 +53,7 @@ UNSCALED = {"rope_type": "default", "type": "default", "factor": 1, "partial_rot
 
 
 def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
-    """Read a folder with a model of GPT-2's, Llama's or Arcee's class; `tokenizer` is a
+    """Read a folder with a model of GPT-2's, Llama's, Qwen2's or Arcee's class; `tokenizer` is a
     tokenizer.json to take instead of the one in the folder.
 
     Raises
@@ -101,20 +101,48 @@ def configuration(path: object, said: dict[str, object]
     if classes and family.name not in str(classes).lower():
         families.refuse(path, "architectures", classes, f"{family.architecture} of its model_type")
     found = {key: value for key, value in said.items() if key not in IDLE}
+    scaling = {}
     for key in ROPE:
         rope = found.pop(key, None) or {}
         if not isinstance(rope, dict):
             families.refuse(path, key, rope, "null")
         if found.get("rope_theta") is None:
             found["rope_theta"] = rope.get("rope_theta")
-        base = found["rope_theta"]
-        possible = UNSCALED | {"rope_theta": base}
-        for name, value in rope.items():
-            if value is not None and not families.same(value, possible.get(name)):
-                families.refuse(path, f"{key}.{name}", value, possible.get(name))
+        scaling |= _scaling(path, key, rope, found["rope_theta"])
+    if family is families.QWEN2:
+        _check_windows(path, found)
     key = family.keys["activation"]
     found[key] = SYNONYMS.get(str(found.get(key)), found.get(key))
-    return families.configuration(path, found, family), family
+    return families.configuration(path, found, family, **scaling), family
+
+
+def _scaling(path, key, rope, base):
+    """Return the options of what slows rotary positions, as a folder describes it under a key.
+    Refuse another rule than that of Llama 3."""
+    possible = UNSCALED | {"rope_theta": base}
+    options = {}
+    names = {"factor": "rotary_factor", "original_max_position_embeddings": "rotary_length"}
+    kind = rope.get("rope_type", rope.get("type"))
+    if kind == families.LLAMA3["rope_type"]:
+        possible = families.LLAMA3 | {"type": kind, "rope_theta": base}
+        for name, option in names.items():
+            if rope.get(name) is None:
+                raise FormatError(f"{path} lacks {key}.{name}; fetch the whole model again")
+            options[option] = possible[name] = rope[name]
+    for name, value in rope.items():
+        if value is not None and not families.same(value, possible.get(name)):
+            families.refuse(path, f"{key}.{name}", value, possible.get(name))
+    return options
+
+
+def _check_windows(path, found):
+    """Take what says that no layer has a window out of the keys of a Qwen2; refuse windows."""
+    if not found.get("use_sliding_window"):
+        found.pop("sliding_window", None)
+        found.pop("max_window_layers", None)
+    for layer in found.pop("layer_types", None) or []:
+        if layer != "full_attention":
+            families.refuse(path, "layer_types", layer, "full_attention")
 
 
 def _json(path, text=None):

@@ -1,4 +1,5 @@
-"""Write GGUF files, which llama.cpp and Ollama run: models of the architectures llama and gpt2.
+"""Write GGUF files, which llama.cpp and Ollama run: models of the architectures llama, qwen2 and
+gpt2.
 
 Matrices are stored as float32, float16, bfloat16 or in blocks of 8-bit numbers (q8_0); what has
 one axis, and the positions, as float32.  Metadata that a model brought from a GGUF file goes out
@@ -17,10 +18,13 @@ import numpy as np
 
 from data.files import AnyPath
 from minigrad.words import any_of, shown
+from model.config import TransformerConfig
 from model.convert import families
-from model.convert.gguf import ARRAY, FAMILIES, NOTE, configuration, metadata_of, read
+from model.convert.gguf import (ARRAY, FAMILIES, LENGTH, NOTE, ROPE_FREQS, configuration,
+                                metadata_of, read, rope_freqs)
 from model.convert.gguf_tokens import TOKENS, check, keys_of, without_end
-from model.convert.model_file import FormatError, Held, ModelFile, check_finite, explain, require
+from model.convert.model_file import (FormatError, Held, ModelFile, Stored, check_finite, explain,
+                                      require)
 
 __all__ = ["KINDS", "read", "write"]
 
@@ -54,6 +58,7 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
     library = require("gguf", "gguf", "GGUF files are written by it")
     family = families.family_of(model.config, FAMILIES)
     tensors = families.their_tensors(model.config, model.weights, family)
+    tensors |= _slowing(model.config, family)
     before = getattr(model.tokenizer, "metadata", {}).get("tensors", {})
     kept = {name for name, of in before.items()
             if name in tensors and not kind and _holds(library, tensors[name], of)}
@@ -92,6 +97,23 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
                if name not in kept and of.name.lower() in SHARES}
     return Held(partial(_agree, stored, rounded), any_of(sorted({*rounded.values()}) or [""]),
                 without_end(model.tokenizer))
+
+
+def _slowing(config, family):
+    """Return the tensor that slows rotations, by its name, if the model has it.  Refuse a model of
+    which llama.cpp would compute another."""
+    if config.rotary_scaling is None:
+        return {}
+    why = ""
+    slowing = rope_freqs(config)
+    if family.name != "llama":
+        why = f"llama.cpp slows no rotations of a {family.name}"
+    elif slowing.max() < np.float32(config.rotary_factor):
+        why = "it slows no channel fully, and so no GGUF file can say it"
+    if why:
+        raise FormatError(f"this model has rotary_factor {config.rotary_factor}, and {why}; "
+                          "convert it to a .safetensors file")
+    return {ROPE_FREQS: Stored(slowing.shape, lambda: slowing)}
 
 
 def _writer(library, path, family):
@@ -174,6 +196,8 @@ def _metadata(library, model, family, tensors, of_kinds):
     theirs = {key: value for key, (value, _) in brought.items()}
     sizes = {f"{family.name}.{key}": value
              for key, value in families.in_float32(families.settings(config, family)).items()}
+    if config.rotary_length != TransformerConfig.rotary_length:
+        sizes[f"{family.name}.{LENGTH}"] = config.rotary_length
     for key, value in sizes.items():
         if not (0 < value < (2 ** 32 if type(value) is int else math.inf)):
             raise FormatError(f"its {key} is {value:.6g} as a number of 32 bits, in which a GGUF "

@@ -123,7 +123,9 @@ class Decoder:
         cos = sin = np.zeros((room, 0), self._dtype)
         positions = self._learned
         if config.position == "rotary":
-            cos, sin = rotary_angles(room, D, self._dtype, base=config.rotary_base)
+            cos, sin = rotary_angles(room, D, self._dtype,
+                                     base=config.rotary_base,
+                                     scaling=config.rotary_scaling)
         elif config.position == "sinusoidal":
             positions = self._sinusoids(room)
         keys = empty_panels(*sizes, D, room, dtype=self._dtype)

@@ -259,6 +259,8 @@ EXAMPLES = [
     call("rotary", Normal(70, 2), 1, 2, base=10.0),
     call("rotary", Normal(2, 5, 12), 3, 4, first=7),
     call("rotary", Normal(2, 0, 4), 2, 2),
+    call("rotary", Normal(2, 5, 12), 2, 6, scaling=mg.ops.RotaryScaling(4.0, 20)),
+    call("qk_norm", Normal(2, 5, 12), 2, 6, base=10.0, scaling=mg.ops.RotaryScaling(4.0, 20)),
     call("rotary", Normal(2, 5, 12), 3, 4, base=10.0),
     call("qk_norm", Normal(2, 5, 12), 4, 3),
     call("qk_norm", Normal(2, 3, 5, 11), 2, 4, base=10000.0),

@@ -1,4 +1,4 @@
-"""Write what GPT-2, Llama and Arcee of the library transformers compute.
+"""Write what GPT-2, Llama, Qwen2 and Arcee of the library transformers compute.
 
     python -m tests.reference.make_hugging_face         with '.[interop]'
 
@@ -59,7 +59,11 @@ STORED = {      # name -> model_type and options, in the words of transformers
         "rope_type": "default", "rope_theta": 20.0})),
     "llama of other parts": ("llama", STORED_LLAMA | dict(
         num_key_value_heads=1, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
-    "arcee": ("arcee", STORED_LLAMA | dict(num_key_value_heads=4, attention_bias=True))}
+    "arcee": ("arcee", STORED_LLAMA | dict(num_key_value_heads=4, attention_bias=True)),
+    "qwen2": ("qwen2", STORED_LLAMA | dict(rope_theta=20.0, tie_word_embeddings=True)),
+    "llama of long texts": ("llama", STORED_LLAMA | dict(rope_parameters={
+        "rope_type": "llama3", "rope_theta": 20.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 40}))}
 
 
 class Doubled:

@@ -72,7 +72,8 @@ def other_way(a, m, n, real=families.swapped):
 
 def without(option, real=families.configuration):
     """A mistaken `configuration`, which gives an option its default."""
-    return lambda *args: replace(real(*args), **{option: getattr(TransformerConfig, option)})
+    default = {option: getattr(TransformerConfig, option)}
+    return lambda *args, **known: replace(real(*args, **known), **default)
 
 
 MISTAKES = {
@@ -82,7 +83,10 @@ MISTAKES = {
         p._replace(transposed=p.transposed and p.shape[0] != p.shape[1]) for p in pieces])),
     "keys before queries": ("arcee", "layout", changed(keys_first)),
     "an epsilon that is lost": ("gpt2", "configuration", without("norm_eps")),
-    "a rotary base that is lost": ("llama", "configuration", without("rotary_base"))}
+    "a rotary base that is lost": ("llama", "configuration", without("rotary_base")),
+    "a scaling that is lost": ("llama of long texts", "configuration", without("rotary_factor")),
+    "the scaling of another length": ("llama of long texts", "configuration",
+                                      without("rotary_length"))}
 
 
 @pytest.mark.parametrize("name, function, mistaken", MISTAKES.values(), ids=MISTAKES)
@@ -95,7 +99,11 @@ def test_a_mistake_in_the_conversion_is_seen_in_the_logits(monkeypatch, name, fu
     ({}, "gpt2"), ({"activation": "relu2", "bias": True}, "gpt2"),
     ({"attention_bias": True}, "gpt2"), (ROTARY | {"activation": "relu2"}, "arcee"),
     ({"position": "rotary", "norm": "rms_gain", "bias": True}, "arcee"),
-    (ROTARY | {"activation": "swiglu", "n_kv_head": 1}, "llama")])
+    (ROTARY | {"activation": "swiglu", "n_kv_head": 1}, "llama"),
+    (ROTARY | {"activation": "swiglu", "rotary_factor": 8.0, "rotary_length": 40}, "llama"),
+    (ROTARY | {"activation": "swiglu", "attention_bias": True}, "llama"),
+    (ROTARY | {"activation": "swiglu", "rotary_factor": 2.0} | families.IN_QWEN2, "qwen2"),
+    (ROTARY | {"activation": "swiglu"} | families.IN_QWEN2 | {"mlp_bias": True}, "llama")])
 def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family):
     config = TransformerConfig(**SIZES, **options)
     ids = np.arange(9)
@@ -138,24 +146,40 @@ def llama(**keys):
     return families.settings(LLAMA, families.LLAMA) | {"model_type": "llama"} | keys
 
 
+def qwen2(**keys):
+    config = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
+                               **families.IN_QWEN2)
+    assert families.family_of(config) is families.QWEN2
+    return families.settings(config, families.QWEN2) | {"model_type": "qwen2"} | keys
+
+
 def gpt2(**keys):
     config = TransformerConfig(**SIZES)
     return families.settings(config, families.GPT2) | {"model_type": "gpt2"} | keys
 
 
 LONG = "x\n" * 5_000
+LLAMA3 = families.LLAMA3 | {"factor": 8.0, "original_max_position_embeddings": 64}
 
 
 @pytest.mark.parametrize("said, says", [
-    (llama(model_type="mamba"), "has model_type = mamba, and only gpt2, llama or arcee"),
+    (llama(model_type="mamba"), "has model_type = mamba, and only gpt2, llama, qwen2 or arcee"),
     ({"model_type": ["gpt2"]}, "has model_type = ['gpt2'], and only"),
-    (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rope_scaling.rope_type = llama3"),
+    (llama(rope_scaling={"rope_type": "yarn", "factor": 8.0}), "rope_scaling.rope_type = yarn"),
+    (llama(rope_scaling=LLAMA3 | {"low_freq_factor": 2.0}), "low_freq_factor = 2.0, and only 1.0"),
+    (llama(rope_scaling=LLAMA3 | {"high_freq_factor": 8.0}), "_freq_factor = 8.0, and only 4.0"),
+    (llama(rope_scaling=LLAMA3 | {"factor": None}), "lacks rope_scaling.factor; fetch the whole"),
+    (llama(rope_scaling=LLAMA3 | {"factor": 0.5}), "rotary_factor is at least 1, not 0.5"),
+    (llama(rope_scaling=LLAMA3 | {"factor": "a"}), "rotary_factor takes a number, not 'a'"),
+    (qwen2(use_sliding_window=True), "use_sliding_window = True, and only False"),
+    (qwen2(layer_types=["sliding_attention"]), "layer_types = sliding_attention, and only full_"),
+    (qwen2(attention_bias=True), "attention_bias = True, which is not known here"),
     (llama(rope_scaling={"type": "linear"}), "rope_scaling.type = linear"),
     (llama(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
      "rope_parameters.partial_rotary_factor = 0.5"),
     (llama(rope_parameters=[1]), "rope_parameters = [1], and only null"),
-    (llama(rope_scaling={"rope_type": "default"}, rope_parameters={"rope_type": "llama3"}),
-     "rope_parameters.rope_type = llama3, and only default"),
+    (llama(rope_scaling={"rope_type": "default"}, rope_parameters={"rope_type": "longrope"}),
+     "rope_parameters.rope_type = longrope, and only default"),
     (llama(rope_theta=500.0), "rope_parameters.rope_theta = 10000.0, and only 500.0"),
     (llama(rope_theta=None, rope_scaling={"rope_theta": 9.0}), "rope_scaling.rope_theta = 9.0"),
     (llama(rope_scaling={"rope_type": "default", "attention_factor": 2}),

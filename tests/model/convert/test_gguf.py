@@ -119,11 +119,12 @@ def test_an_end_that_is_no_token_is_none_and_rows_without_a_token_are_kept(end, 
 
 
 REFUSED = {
-    "another architecture": ({"general.architecture": "falcon"}, "= falcon, .* llama or gpt2"),
+    "another architecture": ({"general.architecture": "falcon"}, "falcon, .* llama, qwen2 or gpt2"),
     "no architecture": ({"general.architecture": None}, "architecture = None"),
     "scaled angles": ({"llama.rope.scaling.type": "yarn"}, r"llama has rope\.scaling\.type = yarn"),
     "scaled angles of no type": ({"llama.rope.scaling.factor": 2.0}, r"scaling\.factor = 2\.0"),
-    "angles of its own": ({"rope_freqs.weight": np.ones(4)}, "scale the rotary angles .* llama3"),
+    "angles of its own": ({"rope_freqs.weight": np.array([1, 2, 3, 8])}, "than Llama 3's rule"),
+    "angles of too many": ({"rope_freqs.weight": np.array([1, 8])}, "than Llama 3's rule"),
     "another vocabulary": ({"llama.vocab_size": V + 1}, f"vocab_size = {V + 1}, and only {V} can"),
     "heads that cannot share": ({"llama.attention.head_count_kv": 3}, "cannot share n_kv_head 3"),
     "a view of the future": ({"llama.attention.causal": False}, "causal = False, and only True"),
@@ -164,7 +165,7 @@ REFUSED = {
     "a text that is none": ({"x": struct.pack("<IQ", 8, 1) + b"\xff"}, "utf-8"),
     "a value of an unknown kind": ({"x": struct.pack("<I", 13)}, "of the kind 13, which GGUF"),
     "an alignment of 0": ({"general.alignment": 0}, "Invalid alignment"),
-    "another split": ({"tokenizer.ggml.pre": "llama-bpe"}, "pre = llama-bpe, .*--tokenizer"),
+    "another split": ({"tokenizer.ggml.pre": "falcon"}, "pre = falcon, .*--tokenizer"),
     "no merges": ({"tokenizer.ggml.merges": None}, "has no .*merges, a list of .*--tokenizer"),
     "merges of nothing": ({"tokenizer.ggml.merges": ["x yz"]}, "merge x yz is of a token that"),
     "a token twice": ({"tokenizer.ggml.tokens": [END] * V}, "not all different"),

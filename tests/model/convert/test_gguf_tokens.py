@@ -86,7 +86,7 @@ LIKE_GPT2 = {
     "texts that are cut": changed(truncation={
         "direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0})}
 REFUSED = {
-    "no regex": (changed(pre_tokenizer=BYTES | {"use_regex": False}), "gpt-2, smollm or default"),
+    "no regex": (changed(pre_tokenizer=BYTES | {"use_regex": False}), "gpt-2, smollm, default, "),
     "a space": (changed(pre_tokenizer=BYTES | {"add_prefix_space": True}), "no byte-level BPE"),
     "NFC": (changed(normalizer={"type": "NFC"}), "(it has NFC, ByteLevel, BPE)"),
     "words": (of_words("a", "?"), "(it has WordLevel)"),
@@ -233,8 +233,8 @@ def test_a_file_that_leaves_keys_out_is_read_and_goes_out_as_it_came(
      f"its {G}bos_token_id is {V}, and it has {V} tokens; give its tokenizer.json"),
     ({G + "bos_token_id": "a", G + "add_bos_token": True}, f"its {G}bos_token_id is a, and it has"),
     ({G + "eos_token_id": V, G + "add_eos_token": True}, f"its {G}eos_token_id is {V}, and"),
-    ({G + "pre": "llama-bpe"}, f"it has {G}pre = llama-bpe, and only gpt-2, smollm or default can "
-                               "be read; give its tokenizer.json by --tokenizer"),
+    ({G + "pre": "falcon"}, f"it has {G}pre = falcon, and only gpt-2, smollm, default, llama-bpe "
+                            "or qwen2 can be read; give its tokenizer.json by --tokenizer"),
     ({G + "pre": ["gpt-2"]}, f"it has {G}pre = ['gpt-2'], and only"),
     ({G + "model": None}, f"it has {G}model = None, and only gpt2 can be read; give its"),
     ({G + "tokens": None}, f"it has no {G}tokens, a list of texts; give its"),

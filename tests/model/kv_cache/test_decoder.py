@@ -48,7 +48,8 @@ PARTS = pairwise(
     [dict(activation=activation) for activation in ACTIVATIONS
      if KERNEL in ACTIVATIONS[activation]],
     [dict(qk_norm=True), dict(attention_bias=True, rotary_base=100.0),
-     dict(mlp_bias=True, tied=False)],
+     dict(mlp_bias=True, tied=False),
+     dict(attention_bias=True, attention_out_bias=False, rotary_factor=4.0, rotary_length=9)],
     [dict(zero_init=True), dict(ngrams=6, ngram_rows=7), dict(n_inner=1), dict(n_inner=800)])
 SHAPES = [USUAL, MODERN, LLAMA, NARROW, ODD, USUAL | dict(vocab_size=2, block_size=1),
           *(functools.reduce(operator.or_, parts) for parts in PARTS)]
