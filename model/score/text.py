@@ -17,6 +17,7 @@ from minigrad.words import first_of, in_a_line
 from model.answers import reading
 from model.checkpoint import Checkpoint, texts_of
 from model.generation import USELESS
+from model.score import colours
 from model.score.windows import log_probabilities, windows_of
 from model.scoring import ladder, yardstick
 from model.transformer import Transformer
@@ -38,7 +39,8 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
         if unit == "token":     # --skip_unknown does not help
             raise
         raise ValueError(f"{error}; --skip_unknown leaves such characters out") from error
-    loss = text_losses(model, ids, slide, bar=True).mean()
+    losses = text_losses(model, ids, slide, bar=True)
+    loss = losses.mean()
     if not math.isfinite(loss):
         raise ValueError(USELESS)
     in_tokens = f" in {len(ids):,} tokens" if unit == "token" else ""
@@ -47,6 +49,7 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
     for bits, what in bits_of(loss, text, ids, tokenizer):
         print(f"    {bits:.4f}  bits a {what}")
     print(f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
+    show_coloured(ids, losses, tokenizer)
     if proven:
         from model.score.proof import prove
         print(f"the proof:\n{prove(model, tokenizer, ids, loss * (len(ids) - 1), slide)}\n")
@@ -60,6 +63,24 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
     train, _ = known.parts()
     if text in train or train in text:
         print("this very text, or most of it, was trained on and counted", file=sys.stderr)
+
+
+def show_coloured(ids: np.ndarray, losses: np.ndarray, tokenizer: Tokenizer) -> None:
+    """Print the beginning of a text on a terminal that has colours: the darker a letter, the less
+    the model expected it."""
+    depth = colours.depth_of(sys.stdout)
+    if not depth:
+        return
+    stream = tokenizer.stream()
+    pieces = [stream.add(id) for id in ids[:colours.MOST].tolist()]
+    most = math.log(tokenizer.vocab_size)
+    shares = [0.0, *np.minimum(losses[:len(pieces) - 1] / most, 1)]     # nothing predicts the first
+    print(colours.coloured(pieces, shares, depth))
+    scale = "".join(colours.coloured([f" {share * most:.1f} "], [share], depth)
+                    for share in np.linspace(0, 1, 5))
+    more = len(ids) - len(pieces)
+    rest = f"; {more:,} {tokenizer.unit}s more" if more else ""
+    print(f"\n{scale} nats or more of each {tokenizer.unit}{rest}\n")
 
 
 def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
