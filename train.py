@@ -21,12 +21,11 @@ import minigrad as mg
 from model.beginning import Beginning, prepare
 from model.folder import Folder
 from model.processes import Ranks
-from model.report import (Progress, compile_kernels, describe, foretell, nothing_left, report,
-                          stopped)
-from model.run import Evaluation, Run, Step, join, optimizer_of
+from model.report import (Progress, compile_kernels, describe, describe_complete, describe_stop,
+                          print_estimates, report)
+from model.run import Evaluation, Run, Step, join, make_optimizer
 from model.scoring import prove_causality, yardstick
 from model.settings import MINUTES, MODERN, Settings
-from model.transformer import loss_of
 
 
 def steps(run: Run) -> Iterator[Step]:
@@ -40,7 +39,8 @@ def steps(run: Run) -> Iterator[Step]:
         step = Step(state.iteration + 1, before=state.before_step())
         with run.measure(step):
             for x, y in run.batches(step):          # ids, targets: (B, T) each
-                loss = loss_of(model, x, y, run.dropout) / s.gradient_accumulation_steps    # ()
+                # Logits (B, T, V) -> the loss ()
+                loss = mg.cross_entropy(model(x, run.dropout), y) / s.gradient_accumulation_steps
                 loss.backward()                     # adds to p.grad of every parameter p
                 step.loss += loss.item()
             step.loss = run.averager.average(step.loss)     # and gradients, over the processes
@@ -60,9 +60,14 @@ def main(argv: list[str] | None = None) -> None:
     with join("train.py") as ranks:
         flags, mistakes = parser.read(argv)
         with Folder(flags.get("out_dir", Settings.out_dir)) as folder:
-            kept = None if flags.get("explain") else folder.kept
-            with answering("train.py", kept):
-                beginning = prepare(flags, mistakes, parser, folder, ranks)
+            describe_saved = None if flags.get("explain") else folder.describe_saved
+            with answering("train.py", describe_saved):
+                beginning = prepare(
+                    flags,
+                    mistakes,
+                    parser,
+                    folder,
+                    ranks)
                 train(beginning, folder, ranks)
 
 
@@ -72,7 +77,7 @@ def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
     s = beginning.settings
     text = beginning.text
     model = beginning.make_model()
-    optimizer = optimizer_of(model, s, ranks)
+    optimizer = make_optimizer(model, s, ranks)
     run = Run(
         s,
         text,
@@ -83,7 +88,7 @@ def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
         ranks=ranks)
     if run.is_complete():
         run.begin()
-        print(nothing_left(run))
+        print(describe_complete(run))
         return
     counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
     describe(run, counted)
@@ -92,7 +97,7 @@ def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
         from model.explain.step import explain
         explain(run, steps(run), counted)
         return
-    foretell(run)
+    print_estimates(run)
     prove_causality(model, text.tokenizer.vocab_size, s.block_size)
     run.begin()
 
@@ -102,7 +107,7 @@ def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
         for step in steps(run):
             if not step.taken:
                 skip_or_end(run, step)
-            if ranks.any(interrupts.came):    # a later one is for the next step
+            if ranks.any(interrupts.received):    # a later one is for the next step
                 run.save_last()
                 break
             progress.show(step)
@@ -110,11 +115,12 @@ def train(beginning: Beginning, folder: Folder, ranks: Ranks) -> None:
                 evaluate_and_save(run, progress)
             elif run.is_time_to_save(step):
                 run.save_last()
-        stop = ranks.any(interrupts.came)
+        stop = ranks.any(interrupts.received)
     if stop:
-        print(f"\n{stopped(run)}", file=sys.stderr)    # the reader of the other may have ended
+        # Not on standard output, whose reader may have ended
+        print(f"\n{describe_stop(run)}", file=sys.stderr)
         sys.exit(130)
-    report(run, counted, progress.slowed())
+    report(run, counted, progress.describe_slowness())
 
 
 def evaluate_and_save(run: Run, progress: Progress) -> None:

@@ -247,7 +247,7 @@ PARTS = [
     Part("# How wrong", "What is read, and what came",
          "A text of T letters is T exercises at once: after each letter, the next one is to be "
          "guessed. Attention sees no later letter, so none can copy its answer.",
-         [("model/transformer.py", "loss_of"), ("model/scoring.py", "evaluate")]),
+         [("minigrad/network.py", "cross_entropy"), ("model/scoring.py", "evaluate")]),
     Part("# To train", "Training",
          "Four lines: the loss, backward, the rate, the step. The rest chooses texts and "
          "prints. Six words are soon known by heart; a million letters are not, and what helps "

@@ -24,5 +24,5 @@ def __getattr__(name: str) -> object:
     """Return a name that a room adds."""
     if name not in ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(f"model.{ROOMS[name]}"), name)
-    return found
+    value = globals()[name] = getattr(importlib.import_module(f"model.{ROOMS[name]}"), name)
+    return value

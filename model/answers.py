@@ -24,14 +24,16 @@ PATIENCE = 2.5                  # seconds before a long task is announced
 
 
 @contextlib.contextmanager
-def answering(command: str, kept: Callable[[], str] | None = None, unread: int = 1
-              ) -> Iterator[None]:
+def answering(
+        command: str,
+        describe_saved: Callable[[], str] | None = None,
+        unread: int = 1) -> Iterator[None]:
     """Turn an exception of a command, or of its output, into one line on standard error and an exit
     status.
 
-    A ValueError is a mistake of the user; its message says what is wrong and what to do.  `kept`
-    returns what to say of files that were written before; `unread` is the exit status if nobody
-    reads the output any more.
+    A ValueError is a mistake of the user; its message says what is wrong and what to do.
+    `describe_saved` returns what to say of files that were written before; `unread` is the exit
+    status if nobody reads the output any more.
     """
     try:
         if signal.getsignal(signal.SIGINT) is quit_at_once:        # all is loaded
@@ -44,8 +46,8 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
         raise
     except KeyboardInterrupt:
         _flush_or_discard_output()
-        if kept:
-            print(f"\nstopped at once; {kept()}", file=sys.stderr)
+        if describe_saved:
+            print(f"\nstopped at once; {describe_saved()}", file=sys.stderr)
         sys.exit(130)
     except ValueError as error:
         message = error
@@ -55,8 +57,8 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
     except OSError as error:
         if _is_of_closed_pipe(error):
             _flush_or_discard_output()
-            if kept:
-                print(f"\nnobody reads the output any more; {kept()}", file=sys.stderr)
+            if describe_saved:
+                print(f"\nnobody reads the output any more; {describe_saved()}", file=sys.stderr)
             sys.exit(unread)
         message = f"cannot use {error.filename or 'standard output'}: {error.strerror or error}"
         if error.errno in NO_RIGHT:
@@ -65,8 +67,8 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
             folder = os.path.dirname(error.filename)
             if folder and not os.path.isdir(folder):
                 message += f"; first make the folder {folder}, or give another"
-        if kept:
-            message += f"; {kept()}"
+        if describe_saved:
+            message += f"; {describe_saved()}"
     else:
         return
     raise SystemExit(f"{command}: {in_a_line(message)}") from None      # notebooks show all others
@@ -161,7 +163,11 @@ def started_as() -> tuple[str, str, bool]:
 def install_command(extra: str) -> str:
     """Return a line to type, which installs this project with an extra of setup.cfg."""
     _, _, here = started_as()
-    return command_line("pip", "install", "-e", f"{'.' if here else ROOT}[{extra}]")
+    return command_line(
+        "pip",
+        "install",
+        "-e",
+        f"{'.' if here else ROOT}[{extra}]")
 
 
 def _as_word(word):

@@ -18,7 +18,7 @@ import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.ops import RotaryScaling, check_heads
-from model.config import problems_of_heads
+from model.config import head_problems
 from model.layers import STD, Linear, Rng
 
 
@@ -100,7 +100,7 @@ class MultiHeadAttention(Module):
         H = num_heads
         G = H if options.num_kv_heads is None else options.num_kv_heads
         check_heads(H, G)
-        mistakes = problems_of_heads(d_out, H, names=("d_out", "num_heads", "num_kv_heads", ""))
+        mistakes = head_problems(d_out, H, names=("d_out", "num_heads", "num_kv_heads", ""))
         if mistakes:
             raise ValueError(mistakes[0])
         if rng is None:

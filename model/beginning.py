@@ -22,12 +22,12 @@ from minigrad import compiled
 from minigrad.machine import check_fits
 from minigrad.packed import PackedTensor
 from minigrad.words import first_of, in_a_line, number_of, shown
-from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, load_checkpoint,
-                              path_of, texts_of)
+from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, checkpoint_path,
+                              load_checkpoint, recorded_texts)
 from model.answers import reading
 from model.command import Parser
-from model.options import Given, as_flags, problems
-from model.folder import Folder, problems_of_folder
+from model.options import Values, as_flags, problems
+from model.folder import Folder, folder_problems
 from model.processes import Ranks
 from model.settings import (NAMES, WITHOUT_FLAG, Settings, resolve_fine_tuned,
                             resolve_from_scratch, resolve_resumed)
@@ -58,9 +58,9 @@ class Beginning:
     def problems(self, ranks: Ranks) -> list[str]:
         """Return a line for each mistake, with the remedy."""
         s = self.settings
-        of_text = self.unreadable or self.text.problems(s.block_size)
-        return [*self.contradictions, *s.problems(), *ranks.problems(s), *problems_of_folder(s),
-                *of_text]
+        text_problems = self.unreadable or self.text.problems(s.block_size)
+        return [*self.contradictions, *s.problems(), *ranks.problems(s), *folder_problems(s),
+                *text_problems]
 
     def model_config(self) -> TransformerConfig:
         """Return the configuration of the model."""
@@ -78,12 +78,20 @@ class Beginning:
         return model
 
 
-def prepare(flags: Given, mistakes: Sequence[str], parser: Parser, folder: Folder,
-            ranks: Ranks = Ranks()) -> Beginning:
+def prepare(
+        flags: Values,
+        mistakes: Sequence[str],
+        parser: Parser,
+        folder: Folder,
+        ranks: Ranks = Ranks()) -> Beginning:
     """Return what the flags let a run begin with; the first rank reads for all.  Set the number of
     threads.  Exit with a line for each mistake, those of the command line among them, if there are
     any."""
-    refuse_mistakes(mistakes, flags, parser, ranks)
+    refuse_mistakes(
+        mistakes,
+        flags,
+        parser,
+        ranks)
     flags = flags | {"out_dir": str(folder)}
     init_from = flags.pop("init_from", Settings.init_from)
     if init_from == "scratch":
@@ -106,11 +114,11 @@ def prepare(flags: Given, mistakes: Sequence[str], parser: Parser, folder: Folde
     return beginning
 
 
-def refuse_mistakes(mistakes: Sequence[str], flags: Given, parser: Parser, ranks: Ranks) -> None:
+def refuse_mistakes(mistakes: Sequence[str], flags: Values, parser: Parser, ranks: Ranks) -> None:
     """Exit with this rank's mistakes on the command line, unless the first rank has some, too:
     `prepare` then answers those for all.  Refuse ranks that differ, and warn of flags given twice.
     """
-    first, *_ = ranks.of_each(mistakes)
+    first, *_ = ranks.gather(mistakes)
     if not first:
         parser.refuse(mistakes)
     ranks.check_alike(flags)
@@ -118,21 +126,25 @@ def refuse_mistakes(mistakes: Sequence[str], flags: Given, parser: Parser, ranks
         parser.warn()
 
 
-def begin_from_scratch(flags: Given, ranks: Ranks) -> Beginning:
+def begin_from_scratch(flags: Values, ranks: Ranks) -> Beginning:
     """Begin a new run with random weights, and with the characters of its text."""
     texts, unreadable = read_texts(flags.get("data", Settings.data), ranks)
     text = encode(texts)
     settings = resolve_from_scratch(flags | {"data": text_names(texts)}, len(text or ()))
-    return Beginning(settings, text, unreadable=unreadable, lines=describe_texts(texts))
+    return Beginning(
+        settings,
+        text,
+        unreadable=unreadable,
+        lines=describe_texts(texts))
 
 
-def begin_resumed(flags: Given, folder: Folder, ranks: Ranks) -> Beginning:
+def begin_resumed(flags: Values, folder: Folder, ranks: Ranks) -> Beginning:
     """Begin where the run in the folder was stopped, with the text that it was trained on."""
-    resumed = ranks.made_by_first(lambda: folder.resume(flags.get("explain", False)))
+    resumed = ranks.call_on_first(lambda: folder.resume(flags.get("explain", False)))
     earlier = saved_settings(resumed, folder)
     names = flags.get("data", earlier.data)
     texts, unreadable = read_texts(names, ranks)
-    if unreadable and [*names] == [*texts_of(resumed.training)]:
+    if unreadable and [*names] == [*recorded_texts(resumed.training)]:
         unreadable = [f"{line}.  The run in {folder} was trained on it; if the same text is in "
                       "another file, give that with --data FILE" for line in unreadable]
     if not unreadable and resumed.training["text"] != digest(texts):
@@ -150,19 +162,26 @@ def begin_resumed(flags: Given, folder: Folder, ranks: Ranks) -> Beginning:
         lines=describe_texts(texts))
 
 
-def begin_fine_tuning(flags: Given, init_from: str, ranks: Ranks) -> Beginning:
+def begin_fine_tuning(flags: Values, init_from: str, ranks: Ranks) -> Beginning:
     """Begin a new run with the weights of a checkpoint, and with the characters that its model
     knows; those of the text that are new come after them."""
-    initial = ranks.made_by_first(lambda: load_initial(init_from))
-    path = path_of(init_from)
+    initial = ranks.call_on_first(lambda: load_initial(init_from))
+    path = checkpoint_path(init_from)
     texts, unreadable = read_texts(flags.get("data", Settings.data), ranks)
-    tokenizer, new = with_characters_of(texts.characters, initial.tokenizer)
+    tokenizer, new = extend_tokenizer(texts.characters, initial.tokenizer)
     text = encode(texts, tokenizer)
     flags = flags | {"data": text_names(texts), "init_from": str(path.absolute())}
     config = initial.model.config
-    settings, contradictions = resolve_fine_tuned(flags, config, len(text or ()),
-                                                  f"the model in {path}")
-    begins = describe_initial(path, config, settings.block_size, new)
+    settings, contradictions = resolve_fine_tuned(
+        flags,
+        config,
+        len(text or ()),
+        f"the model in {path}")
+    begins = describe_initial(
+        path,
+        config,
+        settings.block_size,
+        new)
     return Beginning(
         settings,
         text,
@@ -187,7 +206,7 @@ def read_texts(words: Sequence[str], ranks: Ranks) -> tuple[data.Texts, list[str
     character, and a line that says why."""
     try:
         with reading(words):
-            return ranks.made_by_first(lambda: data.read_texts(words)), []
+            return ranks.call_on_first(lambda: data.read_texts(words)), []
     except data.TextError as error:
         return data.Texts("", [(word, 0) for word in words], []), [str(error)]
 
@@ -226,7 +245,7 @@ def saved_settings(checkpoint: Checkpoint, folder: object) -> Settings:
     ValueError : this version cannot use them.
     """
     training = checkpoint.training
-    saved = training["settings"] | {"data": texts_of(training) or Settings.data}
+    saved = training["settings"] | {"data": recorded_texts(training) or Settings.data}
     for name in WITHOUT_FLAG:
         saved.pop(name, None)
     wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]
@@ -249,16 +268,16 @@ def load_initial(name: str) -> Checkpoint:
     ------
     CheckpointError : there is none, or it is damaged, or of another kind.
     """
+    path = checkpoint_path(name)
     try:
-        checkpoint = load_checkpoint(path_of(name))
+        checkpoint = load_checkpoint(path)
     except CheckpointError as error:
         near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
         hint = str(error)
         if near:
             hint = f"did you mean {near[0]}?"
-        elif not (os.path.exists(path_of(name)) or error.__cause__
-                  or isinstance(error, OfAnotherProgram)):
-            hint = f"there is no checkpoint {path_of(name)}; give one, or the folder of a run"
+        elif not (os.path.exists(path) or error.__cause__ or isinstance(error, OfAnotherProgram)):
+            hint = f"there is no checkpoint {path}; give one, or the folder of a run"
         raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
                               ) from error
     parameters = checkpoint.model.parameters()
@@ -270,7 +289,7 @@ def load_initial(name: str) -> Checkpoint:
 
 
 @enough_memory_for_the_text()
-def with_characters_of(text: str, tokenizer: Tokenizer) -> tuple[Tokenizer, dict[str, int]]:
+def extend_tokenizer(text: str, tokenizer: Tokenizer) -> tuple[Tokenizer, dict[str, int]]:
     """Return a tokenizer that knows all characters of a text, the new ones at the end; and how
     often each of these occurs in the text."""
     _, unknown = tokenizer.without_unknown(text)
@@ -279,8 +298,11 @@ def with_characters_of(text: str, tokenizer: Tokenizer) -> tuple[Tokenizer, dict
     return tokenizer, unknown
 
 
-def describe_initial(path: pathlib.Path, config: TransformerConfig, block_size: int,
-                     new: dict[str, int]) -> str:
+def describe_initial(
+        path: pathlib.Path,
+        config: TransformerConfig,
+        block_size: int,
+        new: dict[str, int]) -> str:
     """Describe in lines what a run starts from: the file, the characters that its model does not
     know, with their counts, and how many of its positions are kept."""
     lines = [f"with the weights of {in_a_line(path)}"]
@@ -330,9 +352,9 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
     config = config.resolved()
     C = config.n_embd
     gated = config.activation == "swiglu"
-    of_block = 6 * C + 2 * config.n_kv_head * config.d_head + config.n_inner * (1 + 2 * gated)
-    of_token = config.n_layer * of_block + 4 * C + 3 * config.vocab_size
-    return 4 * (numbers + batch_size * config.block_size * of_token)
+    block_numbers = 6 * C + 2 * config.n_kv_head * config.d_head + config.n_inner * (1 + 2 * gated)
+    token_numbers = config.n_layer * block_numbers + 4 * C + 3 * config.vocab_size
+    return 4 * (numbers + batch_size * config.block_size * token_numbers)
 
 
 def check_memory(s: Settings, config: TransformerConfig) -> None:
@@ -344,11 +366,11 @@ def check_memory(s: Settings, config: TransformerConfig) -> None:
     ValueError : the step needs more.
     """
     ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
-    of_model = ["n_layer", "n_embd"]
+    model_options = ["n_layer", "n_embd"]
     if config.ngrams > 1:
-        of_model.append("ngram_rows")
+        model_options.append("ngram_rows")
     for batch_size, more, names in (
-            (0, 0, of_model),
+            (0, 0, model_options),
             (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
         flags = as_flags({name: getattr(s, name) for name in names})
         check_fits(training_bytes(config, s.optimizer, batch_size) + more, ", ".join(flags))

@@ -24,9 +24,18 @@ class Drawing:
     """How an id is drawn from logits; see `random.draw`."""
     temperature: float = flag(0.8, "0 takes the likeliest, 1 draws as the model predicts",
                               at_least=0)
-    top_k: int = flag(None, "draw from so many of the likeliest only", unset="all", at_least=1)
-    top_p: float = flag(None, "draw from the likeliest that together have this probability "
-                              "(nucleus sampling)", unset="all", above=0, at_most=1)
+    top_k: int = flag(
+        None,
+        "draw from so many of the likeliest only",
+        unset="all",
+        at_least=1)
+    top_p: float = flag(
+        None,
+        "draw from the likeliest that together have this probability "
+        "(nucleus sampling)",
+        unset="all",
+        above=0,
+        at_most=1)
 
 
 class KVCache:
@@ -79,7 +88,11 @@ class KVCache:
         keys = Tensor(self.keys[i][:, :, :end])                                 # (B, H, S, D)
         values = Tensor(self.values[i][:, :, :end])
         mask = causal_mask(end, x.dtype)[after:]                                # (T, S)
-        mixed, _ = attention(query, keys, values, mask)                         # (B, H, T, D)
+        mixed, _ = attention(
+            query,
+            keys,
+            values,
+            mask)                         # (B, H, T, D)
         return layer.out(mixed.swapaxes(1, 2).reshape(B, T, C))
 
     def draw(self, ids: np.ndarray, after: int, u: np.ndarray, drawing: Drawing) -> np.ndarray:
@@ -89,8 +102,12 @@ class KVCache:
         for column in u.T:
             logits = self.read(ids, after)
             after = self.length
-            chosen, _ = random.draw(logits, column, drawing.temperature,
-                                    drawing.top_k, drawing.top_p)               # (B,)
+            chosen, _ = random.draw(
+                logits,
+                column,
+                drawing.temperature,
+                drawing.top_k,
+                drawing.top_p)               # (B,)
             ids = chosen[:, None]
             drawn.append(ids)
         return np.concatenate(drawn, axis=1)

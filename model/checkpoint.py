@@ -72,13 +72,13 @@ class Checkpoint(NamedTuple):
     optimizer: Arrays           # "<kind>/<parameter>"; empty if none was saved
 
 
-def texts_of(training: Record) -> tuple[str, ...]:
+def recorded_texts(training: Record) -> tuple[str, ...]:
     """Return the texts on which a run was trained; none if its record does not name them."""
     texts = training.get("settings", {}).get("data", ())
     return (texts,) if isinstance(texts, str) else tuple(map(str, texts))
 
 
-def path_of(name: str) -> pathlib.Path:
+def checkpoint_path(name: str) -> pathlib.Path:
     """Return the path of the checkpoint that a word names: a file, or the best model in the folder
     of a run."""
     path = pathlib.Path(os.path.expanduser(name))
@@ -97,9 +97,14 @@ def is_there(path: AnyPath, follow: bool = True) -> bool:
     return True
 
 
-def save_checkpoint(path: AnyPath, model: Module, tokenizer: Tokenizer,
-                    training: Record | None = None, optimizer: Optimizer | None = None,
-                    before: AnyPath | None = None, finite: bool = True) -> None:
+def save_checkpoint(
+        path: AnyPath,
+        model: Module,
+        tokenizer: Tokenizer,
+        training: Record | None = None,
+        optimizer: Optimizer | None = None,
+        before: AnyPath | None = None,
+        finite: bool = True) -> None:
     """Write a checkpoint.  Whatever happens, `path` is the old file or the new one, whole.
 
     With `before`, the old file is kept under that name (see `replacing`).  `finite` is that of
@@ -109,12 +114,21 @@ def save_checkpoint(path: AnyPath, model: Module, tokenizer: Tokenizer,
     ------
     CheckpointError : the new file could not be loaded; nothing is written.
     """
-    arrays = checked_arrays(model, tokenizer, training, optimizer, finite)
+    arrays = checked_arrays(
+        model,
+        tokenizer,
+        training,
+        optimizer,
+        finite)
     save_arrays(path, arrays.items(), before)
 
 
-def checked_arrays(model: Module, tokenizer: Tokenizer, training: Record | None = None,
-                   optimizer: Optimizer | None = None, finite: bool = True) -> Arrays:
+def checked_arrays(
+        model: Module,
+        tokenizer: Tokenizer,
+        training: Record | None = None,
+        optimizer: Optimizer | None = None,
+        finite: bool = True) -> Arrays:
     """Return the arrays of a checkpoint.
 
     Raises
@@ -122,9 +136,16 @@ def checked_arrays(model: Module, tokenizer: Tokenizer, training: Record | None 
     CheckpointError : it could not be loaded.
     """
     weights = {name: p.data for name, p in model.named_parameters()}
-    state = _state_of(optimizer, model) | _missed_by(optimizer, model) if optimizer else {}
+    state = {}
+    if optimizer:
+        state = _optimizer_state(optimizer, model) | _missed_steps(optimizer, model)
     try:
-        arrays = dict(arrays_of(model.config, weights, tokenizer, training or {}, state))
+        arrays = dict(checkpoint_arrays(
+            model.config,
+            weights,
+            tokenizer,
+            training or {},
+            state))
         _checked(arrays, finite, (type(model),))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CheckpointError("no checkpoint is written, as it could not be loaded again: "
@@ -132,8 +153,12 @@ def checked_arrays(model: Module, tokenizer: Tokenizer, training: Record | None 
     return arrays
 
 
-def arrays_of(config: TransformerConfig, weights: Arrays, tokenizer: Tokenizer, training: Record,
-              optimizer: Arrays) -> Iterator[tuple[str, np.ndarray]]:
+def checkpoint_arrays(
+        config: TransformerConfig,
+        weights: Arrays,
+        tokenizer: Tokenizer,
+        training: Record,
+        optimizer: Arrays) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the arrays of a checkpoint with their names; of the weights, one is asked for at a
     time."""
     for name in weights:
@@ -146,16 +171,20 @@ def arrays_of(config: TransformerConfig, weights: Arrays, tokenizer: Tokenizer, 
     yield "training", _text(training)
 
 
-def save_arrays(path: AnyPath, arrays: Iterable[tuple[str, np.ndarray]],
-                before: AnyPath | None = None) -> None:
+def save_arrays(
+        path: AnyPath,
+        arrays: Iterable[tuple[str, np.ndarray]],
+        before: AnyPath | None = None) -> None:
     """Write a checkpoint of these arrays without checking it, one at a time."""
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, before) as file:
         write_arrays(file, arrays)
 
 
-def load_checkpoint(path: AnyPath, finite: bool = True,
-                    kinds: tuple[type, ...] = (Transformer,)) -> Checkpoint:
+def load_checkpoint(
+        path: AnyPath,
+        finite: bool = True,
+        kinds: tuple[type, ...] = (Transformer,)) -> Checkpoint:
     """Read a file that `save_checkpoint` wrote, and verify every bit.
 
     Parameters
@@ -180,8 +209,10 @@ def load_checkpoint(path: AnyPath, finite: bool = True,
     return checkpoint._replace(optimizer=_below("optimizer/", arrays))
 
 
-def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (Transformer,)
-                ) -> tuple[Checkpoint, Arrays]:
+def load_arrays(
+        path: AnyPath,
+        finite: bool = True,
+        kinds: tuple[type, ...] = (Transformer,)) -> tuple[Checkpoint, Arrays]:
     """Read a checkpoint as `load_checkpoint` does.  Return it with a model of shapes alone and
     without optimiser, and all arrays of the file, of which each is read when it is asked for.
     Whoever closes the arrays closes the file."""
@@ -232,19 +263,21 @@ def _clear_errors(path):
 def check_program(path: pathlib.Path) -> None:
     """Refuse a path at which there is no checkpoint, but a model of another program: in that file,
     or in the folder where the checkpoint was looked for."""
-    found = path if is_there(path) else path.parent
+    source = path if is_there(path) else path.parent
     kind = ""
-    if found.is_file():
-        kind = OTHER_ENDINGS.get(found.suffix.lower(), "")
-        with open(found, "rb") as file:
+    if source.is_file():
+        kind = OTHER_ENDINGS.get(source.suffix.lower(), "")
+        with open(source, "rb") as file:
             if file.read(4) == b"GGUF":
                 kind = "GGUF file"
-    elif found == path.parent:
-        kind = next((kind for name, kind in OTHER_FILES.items() if is_there(found / name)), "")
+    elif source == path.parent:
+        kinds = (kind for name, kind in OTHER_FILES.items() if is_there(source / name))
+        kind = next(kinds, "")
     if kind:
-        new = pathlib.Path(f"out_{found.absolute().stem}")
-        raise OfAnotherProgram(f"{found} is a {kind}: {command_line('model.convert', found, new)} "
-                               f"makes a checkpoint of it; then give {new}")
+        new = pathlib.Path(f"out_{source.absolute().stem}")
+        convert = command_line("model.convert", source, new)
+        raise OfAnotherProgram(f"{source} is a {kind}: {convert} makes a checkpoint of it; then "
+                               f"give {new}")
 
 
 def _checked(arrays, finite, kinds):
@@ -257,7 +290,7 @@ def _checked(arrays, finite, kinds):
             raise ValueError(f"{name} holds nan or inf; its training may have diverged")
         like[name] = np.broadcast_to(np.empty((), np.float32 if kind_of(a) else a.dtype),
                                      shape_of(a))
-    tokenizers = tokenizers_of(arrays)
+    tokenizers = tokenizer_class(arrays)
     if missing := {"version", "config", "training", *tokenizers.ARRAYS} - like.keys():
         raise ValueError(f"missing {', '.join(sorted(missing))}")
     if not np.array_equal(arrays["version"], VERSION):
@@ -281,11 +314,15 @@ def _checked(arrays, finite, kinds):
     training = _object("training", arrays)
     if not all(isinstance(training.get(name, {}), dict) for name in ("settings", "state", "nan")):
         raise ValueError("its record of the run is not of the kind that train.py writes")
-    texts_of(training)      # raises an error for what is no list, such as a number
-    return Checkpoint(model, tokenizer, training, {})
+    recorded_texts(training)      # raises an error for what is no list, such as a number
+    return Checkpoint(
+        model,
+        tokenizer,
+        training,
+        {})
 
 
-def tokenizers_of(names: Iterable[str]) -> type[Tokenizer]:
+def tokenizer_class(names: Iterable[str]) -> type[Tokenizer]:
     """Return the kind of tokenizer of a checkpoint with arrays of these names."""
     if "tokenizer" in names:
         from model.convert.tokens import TokenTokenizer
@@ -311,7 +348,7 @@ def _below(prefix, arrays):
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
-def _missed_by(optimizer, model):
+def _missed_steps(optimizer, model):
     """Return the steps that parameters of the model have missed, by "missed/<parameter>"."""
     missed = {p: part.missed[p] for part in optimizer.parts     # by the part that steps it now
               for group in part.param_groups for p in group["params"]}
@@ -319,7 +356,7 @@ def _missed_by(optimizer, model):
             for name, p in model.named_parameters() if missed.get(p)}
 
 
-def _state_of(optimizer, model):
+def _optimizer_state(optimizer, model):
     """Return the state of an optimiser of the model's parameters, by "<kind>/<parameter>"."""
     names = {id(p): name for name, p in model.named_parameters()}
     try:
@@ -337,7 +374,7 @@ def restore_optimizer(optimizer: Optimizer, model: Transformer, state: Arrays, s
     CheckpointError : an array is missing or does not have its parameter's shape, or the optimiser
         steps a parameter that the model has not.
     """
-    for key, array in _state_of(optimizer, model).items():
+    for key, array in _optimizer_state(optimizer, model).items():
         if key not in state or state[key].shape != array.shape:
             raise CheckpointError(f"the optimiser's state has no {key} of the shape "
                                   f"{list(array.shape)}, so the run cannot be resumed from it")

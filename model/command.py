@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from data import KNOWN_TEXTS
 from minigrad.words import in_a_line
 from model.answers import quoted
-from model.options import Given, Words, problem, takes
+from model.options import Values, Words, problem, takes
 
 SIGNS = {int: "N", float: "X"}       # in --help
 ALIKE = 0.75        # difflib's ratio from which a name may be another one mistyped
@@ -39,8 +39,8 @@ def _plainly(type, word):
 def _spellings(field):
     """Return the flags of a setting, the first one first."""
     name = field.name.rstrip("_")       # as_ is the flag --as, a word that Python keeps for itself
-    found = [f"--{name}", f"--{name.replace('_', '-')}", field.metadata["short"]]
-    return filter(None, dict.fromkeys(found))
+    spellings = [f"--{name}", f"--{name.replace('_', '-')}", field.metadata["short"]]
+    return filter(None, dict.fromkeys(spellings))
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -72,12 +72,12 @@ def _takes_words(field):
         return {"action": _Switch}
     if field.type == Words:
         return {"nargs": "+", "action": "extend"}
-    found = {"action": "append"}
+    action = {"action": "append"}
     if field.type in SIGNS:
-        found["metavar"] = SIGNS[field.type]
+        action["metavar"] = SIGNS[field.type]
     if field.metadata["alone"] is not None:
-        found |= {"nargs": "?", "const": field.metadata["alone"]}
-    return found
+        action |= {"nargs": "?", "const": field.metadata["alone"]}
+    return action
 
 
 def _title(table):
@@ -97,20 +97,21 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, command: str, description: str, settings: object) -> None:
-        super().__init__(prog=command.split()[-1],
-                         description=description,
-                         usage=f"{command} [--flag value ...]   (--help lists them all)",
-                         formatter_class=_Help,
-                         allow_abbrev=False,
-                         exit_on_error=False)
+        super().__init__(
+            prog=command.split()[-1],
+            description=description,
+            usage=f"{command} [--flag value ...]   (--help lists them all)",
+            formatter_class=_Help,
+            allow_abbrev=False,
+            exit_on_error=False)
         self.fields = {field.name: field for field in dataclasses.fields(settings)}
         self.switches = {"-h", "--help"}    # flags without a value
         self.flags = ["-h", "--help"]       # all flags, in each spelling
         table = settings if isinstance(settings, type) else type(settings)
-        base_of = {name: base for base in reversed(table.__mro__)
-                   for name in inspect.get_annotations(base)}
+        bases = {name: base for base in reversed(table.__mro__)
+                 for name in inspect.get_annotations(base)}
         groups = {base: self.add_argument_group(_title(base))
-                  for base in dict.fromkeys(base_of.values()) if base is not table}
+                  for base in dict.fromkeys(bases.values()) if base is not table}
         for name, field in self.fields.items():
             default = getattr(settings, name)
             if default is None:
@@ -120,8 +121,11 @@ class Parser(argparse.ArgumentParser):
             help = field.metadata["help"].replace("%", "%%")
             if default != "":
                 help += f" (default: {default})"
-            action = groups.get(base_of[name], self).add_argument(
-                *_spellings(field), dest=name, default=argparse.SUPPRESS, help=help,
+            action = groups.get(bases[name], self).add_argument(
+                *_spellings(field),
+                dest=name,
+                default=argparse.SUPPRESS,
+                help=help,
                 **_takes_words(field))
             self.flags += action.option_strings
             if field.type is bool:
@@ -129,26 +133,26 @@ class Parser(argparse.ArgumentParser):
         if any("_" in name.rstrip("_") for name in self.fields):
             self.epilog = "A flag may have hyphens in place of underscores."
 
-    def given(self, argv: list[str] | None) -> Given:
+    def parse(self, argv: list[str] | None) -> Values:
         """Return the settings on the command line, by name; exit if there are mistakes."""
         known, mistakes = self.read(argv)
         self.refuse(mistakes)
         self.warn()
         return known
 
-    def read(self, argv: list[str] | None) -> tuple[Given, list[str]]:
+    def read(self, argv: list[str] | None) -> tuple[Values, list[str]]:
         """Return the settings on the command line, by name, and a line for each mistake."""
         words = sys.argv[1:] if argv is None else argv
         try:
-            found, unknown = self.parse_known_args(words)
+            namespace, unknown = self.parse_known_args(words)
         except argparse.ArgumentError as error:
             if error.argument_name is None:     # from Python 3.13 on, where words are missing
                 self.error(error.message)
-            self.refuse([self._with_or_without_value(error.argument_name, words)])
+            self.refuse([self._explain_value(error.argument_name, words)])
         self.counts = {}        # how often each flag of one value is given
-        known = {}
+        settings = {}
         mistakes = []
-        for name, word in vars(found).items():
+        for name, word in vars(namespace).items():
             field = self.fields[name]
             if field.type != Words:
                 self.counts[name] = len(word)
@@ -159,20 +163,20 @@ class Parser(argparse.ArgumentParser):
             if word == []:      # argparse takes the -- of --flag=-- away
                 word = ["--"] if field.type == Words else "--"
             try:
-                known[name] = field.type(word)
-                said = problem(field, known[name])
+                settings[name] = field.type(word)
+                complaint = problem(field, settings[name])
             except ValueError:
-                said = takes(field.type, word) + _plainly(field.type, word)
-            if said:
-                mistakes.append(f"{flag} {said}")
+                complaint = takes(field.type, word) + _plainly(field.type, word)
+            if complaint:
+                mistakes.append(f"{flag} {complaint}")
                 if field.type in (str, Words):          # what it stands for is not looked for
-                    known.pop(name)
+                    settings.pop(name)
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
-        mistakes += [f"there is no flag {word}; {self._instead_of(word)}" for word in flags]
+        mistakes += [f"there is no flag {word}; {self._suggest_for_flag(word)}" for word in flags]
         if not flags:           # else the words may belong to an unknown flag
             before = dict(zip(words[1:], words))
-            mistakes += [self._alone(word, before.get(word)) for word in unknown]
-        return known, mistakes
+            mistakes += [self._explain_stray_word(word, before.get(word)) for word in unknown]
+        return settings, mistakes
 
     def warn(self) -> None:
         """Say of each flag that was given more than once that its last value counts."""
@@ -181,7 +185,7 @@ class Parser(argparse.ArgumentParser):
                 print(f"warning: --{name.rstrip('_')} is given {count} times; the last one counts",
                       file=sys.stderr)
 
-    def _with_or_without_value(self, argument, words):
+    def _explain_value(self, argument, words):
         """Return what is wrong with a flag that has no value, or one that it does not take.
         `argument` has its spellings, as "--fast/--no-fast"."""
         flag = argument.split("/")[0]
@@ -191,43 +195,44 @@ class Parser(argparse.ArgumentParser):
         values = [word.removeprefix(spelling).removeprefix("=")
                   for word in words for spelling in argument.split("/")
                   if word.startswith(f"{spelling}=") or (spelling == word[:2] != word)]
-        return f"{flag} takes no value; {self._alone_or_not(flag)}, without {values[0]!r}"
+        return f"{flag} takes no value; {self._suggest_without_value(flag)}, without {values[0]!r}"
 
-    def _alone(self, word, before):
+    def _explain_stray_word(self, word, before):
         """Return what is wrong with a word that is not a flag's, and stands after another one."""
-        remedy = self._for_word(word)
+        remedy = self._suggest_for_word(word)
         if not remedy and before in self.switches:
-            return f"{before} takes no value; {self._alone_or_not(before)}, without {word!r}"
+            alone = self._suggest_without_value(before)
+            return f"{before} takes no value; {alone}, without {word!r}"
         return f"no flag takes {word!r}; {remedy or 'see --help'}"
 
-    def _alone_or_not(self, flag):
+    def _suggest_without_value(self, flag):
         """Return what to type in place of a flag that was given a value."""
         name = flag.removeprefix("--").removeprefix("no-")
         no = f", or --no-{name}" if f"--no-{name}" in self.flags else ""
         return f"give {flag.replace('--no-', '--')} alone{no}"
 
-    def _for_word(self, word):
+    def _suggest_for_word(self, word):
         """Return what to type instead of a word that no flag takes; "" if that is not known."""
-        typed = quoted([word])
+        quoted_word = quoted([word])
         is_file = os.path.isfile(word) or bool(pathlib.Path(word).suffix)
         ending = pathlib.Path(word).suffix.lower()
         if word == "resume" and "init_from" in self.fields:
             return "did you mean --init_from resume?"
-        for name, flag_of in (("check", ".py"), ("output", ".html")):
-            if name in self.fields and ending == flag_of:
-                return f"did you mean --{name} {typed}?"
+        for name, suffix in (("check", ".py"), ("output", ".html")):
+            if name in self.fields and ending == suffix:
+                return f"did you mean --{name} {quoted_word}?"
         if "data" in self.fields and (word in KNOWN_TEXTS or is_file or os.path.exists(word)):
-            return f"give a text as --data {typed}"
+            return f"give a text as --data {quoted_word}"
         if "out_dir" in self.fields and (os.path.isdir(word) or ending == ".npz"):
-            return f"did you mean --out_dir {typed}?"
+            return f"did you mean --out_dir {quoted_word}?"
         if "score" in self.fields and is_file:
-            return f"did you mean --score {typed}, or --start {quoted([f'FILE:{word}'])}?"
+            return f"did you mean --score {quoted_word}, or --start {quoted([f'FILE:{word}'])}?"
         for name, field in self.fields.items():
             if word in field.metadata["choices"] or (name in ("start", "text") and not is_file):
-                return f"did you mean --{name} {typed}?"
+                return f"did you mean --{name} {quoted_word}?"
         return ""
 
-    def _instead_of(self, word):
+    def _suggest_for_flag(self, word):
         """Return what to type instead of an unknown flag."""
         flags = {flag.lstrip("-").replace("-", "_"): flag for flag in reversed(self.flags)}
         name = word.lstrip("-").replace("-", "_").lower()
@@ -236,8 +241,13 @@ class Parser(argparse.ArgumentParser):
         other = OTHER_NAMES.get(name, "")
         if other.split(" ")[0] in flags.values():
             return f"did you mean {other}?"
-        for like in difflib.get_close_matches(name, flags, 1, ALIKE):
-            return f"did you mean {flags[like]}?"
+        similar = difflib.get_close_matches(
+            name,
+            flags,
+            n=1,
+            cutoff=ALIKE)
+        if similar:
+            return f"did you mean {flags[similar[0]]}?"
         return "see --help"
 
     def refuse(self, mistakes: Sequence[str]) -> None:

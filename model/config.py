@@ -28,7 +28,11 @@ def option(default: object, help: str, known_to: Sequence[str] = (), *,
     """Return a dataclass field for an option of the network: a `flag`, and who of ALL computes its
     values, finds them in the weights, or refuses by itself what it cannot compute.  An option with
     choices says so of each.  Everybody knows the default: it is the model without the option."""
-    plain = flag(default, help, choices=tuple(choices or ()), **check)
+    plain = flag(
+        default,
+        help,
+        choices=tuple(choices or ()),
+        **check)
     return dataclasses.field(default=default,
                              metadata={**plain.metadata, "known_to": choices or known_to})
 
@@ -54,7 +58,11 @@ def unknown_options(config: object, implementer: str) -> list[str]:
 @dataclass(frozen=True)
 class Vocabulary:
     """The vocabulary."""
-    vocab_size: int = option(MISSING, "different characters, V", ALL, at_least=1)
+    vocab_size: int = option(
+        MISSING,
+        "different characters, V",
+        ALL,
+        at_least=1)
 
 
 @dataclass(frozen=True)
@@ -64,15 +72,40 @@ class ModelOptions:
 
     docs/engine.md, "To add a setting", names the places that a new option needs.
     """
-    block_size: int = option(64, "characters of a sequence, T", ALL, at_least=1)
-    n_layer: int = option(4, "blocks of attention and MLP", ALL, at_least=1)
-    n_head: int = option(4, "attention heads, H", ALL, at_least=1)
-    n_embd: int = option(128, "channels, C", ALL, at_least=1)
-    dropout: float = option(0.0, "share of activations dropped in training", ALL, at_least=0,
-                            below=1)
+    block_size: int = option(
+        64,
+        "characters of a sequence, T",
+        ALL,
+        at_least=1)
+    n_layer: int = option(
+        4,
+        "blocks of attention and MLP",
+        ALL,
+        at_least=1)
+    n_head: int = option(
+        4,
+        "attention heads, H",
+        ALL,
+        at_least=1)
+    n_embd: int = option(
+        128,
+        "channels, C",
+        ALL,
+        at_least=1)
+    dropout: float = option(
+        0.0,
+        "share of activations dropped in training",
+        ALL,
+        at_least=0,
+        below=1)
     bias: bool = option(False, "biases in linear layers and norms", ALL)
-    n_kv_head: int = option(None, "heads of keys and values, each for several of the queries'; 1 "
-                                  "is multi-query attention", ALL, unset="n_head", at_least=1)
+    n_kv_head: int = option(
+        None,
+        "heads of keys and values, each for several of the queries'; 1 "
+        "is multi-query attention",
+        ALL,
+        unset="n_head",
+        at_least=1)
     position: str = option("learned", f"what tells positions apart: {', '.join(POSITIONS)}",
                            choices=POSITIONS)
     norm: str = option("layer", f"before each part of a block and at the end: {', '.join(NORMS)}; "
@@ -83,32 +116,72 @@ class ModelOptions:
     # Weights that write to the residual stream begin at 0 (Zhang, Dauphin & Ma 2019, "Fixup",
     # section 3).
     zero_init: bool = option(False, "each block begins by passing on what it reads", ALL)
-    ngrams: int = option(1, "n-grams of up to so many characters have embeddings too; 1 for none",
-                         ALL, at_least=1, at_most=1000)
-    ngram_rows: int = option(8192, "rows of the table that they share", ALL, at_least=1)
-    ngram_dropout: float = option(0.0, "share of n-grams left out in training", ALL, at_least=0,
-                                  below=1)
+    ngrams: int = option(
+        1,
+        "n-grams of up to so many characters have embeddings too; 1 for none",
+        ALL,
+        at_least=1,
+        at_most=1000)
+    ngram_rows: int = option(
+        8192,
+        "rows of the table that they share",
+        ALL,
+        at_least=1)
+    ngram_dropout: float = option(
+        0.0,
+        "share of n-grams left out in training",
+        ALL,
+        at_least=0,
+        below=1)
 
 
 @dataclass(frozen=True)
 class ImportedOptions:
     """What imported models have: options that a run takes from its initial model, without flags."""
-    norm_eps: float = option(NORM_EPS, "added before the root is taken, in the norms of the blocks "
-                                       "and the last", ALL, above=0)
-    n_inner: int = option(None, "hidden channels of an MLP, F", ALL, unset="4 n_embd",
-                          at_least=1)
-    attention_bias: bool = option(None, "biases in the linear layers of attention", ALL,
-                                  unset="bias")
-    mlp_bias: bool = option(None, "biases in the linear layers of MLPs", ALL, unset="bias")
-    rotary_base: float = option(ROTARY_BASE, "of position rotary: the larger, the more slowly the "
-                                             "slowest channels turn", ALL, above=0)
-    attention_out_bias: bool = option(None, "a bias in the last linear layer of attention", ALL,
-                                      unset="attention_bias")
-    rotary_factor: float = option(1.0, "how many times as slowly the slowest channels of position "
-                                       "rotary turn, so that longer texts can be read",
-                                  (KERNEL, FILES), at_least=1)
-    rotary_length: int = option(8192, "positions in which a channel makes less than a turn that "
-                                      "rotary_factor slows", (KERNEL, FILES), at_least=1)
+    norm_eps: float = option(
+        NORM_EPS,
+        "added before the root is taken, in the norms of the blocks "
+        "and the last",
+        ALL,
+        above=0)
+    n_inner: int = option(
+        None,
+        "hidden channels of an MLP, F",
+        ALL,
+        unset="4 n_embd",
+        at_least=1)
+    attention_bias: bool = option(
+        None,
+        "biases in the linear layers of attention",
+        ALL,
+        unset="bias")
+    mlp_bias: bool = option(
+        None,
+        "biases in the linear layers of MLPs",
+        ALL,
+        unset="bias")
+    rotary_base: float = option(
+        ROTARY_BASE,
+        "of position rotary: the larger, the more slowly the "
+        "slowest channels turn",
+        ALL,
+        above=0)
+    attention_out_bias: bool = option(
+        None,
+        "a bias in the last linear layer of attention",
+        ALL,
+        unset="attention_bias")
+    rotary_factor: float = option(
+        1.0,
+        "how many times as slowly the slowest channels of position rotary turn, so that longer "
+        "texts can be read",
+        (KERNEL, FILES),
+        at_least=1)
+    rotary_length: int = option(
+        8192,
+        "positions in which a channel makes less than a turn that rotary_factor slows",
+        (KERNEL, FILES),
+        at_least=1)
     tied: bool = option(True, "the token table is also the output's weights", ALL)
 
 
@@ -118,8 +191,11 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
     last one first: vocab_size, block_size, ..., tied."""
 
     def __post_init__(self) -> None:
-        mistakes = problems(self) or problems_of_heads(self.n_embd, self.n_head, self.n_kv_head,
-                                                       self.position)
+        mistakes = problems(self) or head_problems(
+            self.n_embd,
+            self.n_head,
+            self.n_kv_head,
+            self.position)
         if mistakes:
             raise ValueError(mistakes[0])
         for field in fields(self):      # NumPy's numbers round otherwise, and make float64 of more
@@ -162,8 +238,12 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
         return resolved
 
 
-def problems_of_heads(channels: int, heads: int, kv_heads: int | None = None, position: str = "",
-                      names: Sequence[str] = HEADS) -> list[str]:
+def head_problems(
+        channels: int,
+        heads: int,
+        kv_heads: int | None = None,
+        position: str = "",
+        names: Sequence[str] = HEADS) -> list[str]:
     """Return a line for channels that do not split into heads, and one for heads that cannot share
     those of keys and values, with the remedy.  `names` are what the arguments are called."""
     if min(channels, heads) < 1:        # `problems` answers that

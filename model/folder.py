@@ -82,7 +82,7 @@ class Folder:
         self._claims.enter_context(claimed(self.path))
         self.is_claimed = True
 
-    def kept(self) -> str:
+    def describe_saved(self) -> str:
         """Return what is saved, for a run that is ended."""
         try:
             if self.is_claimed and not is_there(self.path):
@@ -98,7 +98,13 @@ class Folder:
         be a file then."""
         if any(os.path.abspath(text).startswith(("/dev/", "/proc/")) for text in texts):
             more += "--data", "FILE"
-        return command_line("train", "--init_from", "resume", "--out_dir", self.path, *more)
+        return command_line(
+            "train",
+            "--init_from",
+            "resume",
+            "--out_dir",
+            self.path,
+            *more)
 
     def replay_command(self) -> str:
         """Return the command that repeats the step in nan.npz."""
@@ -116,10 +122,14 @@ class Log:
                "tokens_per_s": ".0f", "seconds": ".2f"}     # and how each number is written
     SKIPPED = {"skipped": ".0f"}                            # steps skipped so far
 
-    def __init__(self, path: pathlib.Path, start: int | None = None, skips: bool = False) -> None:
+    def __init__(
+            self,
+            path: pathlib.Path,
+            start: int | None = None,
+            may_skip: bool = False) -> None:
         self.path = path
         self.lines = []
-        self.columns = self.COLUMNS | (self.SKIPPED if skips else {})
+        self.columns = self.COLUMNS | (self.SKIPPED if may_skip else {})
         if start is not None:
             lines, problem = read_log(path)
             self.lines = [numbers for numbers in lines if numbers[0] <= start]
@@ -184,7 +194,7 @@ def leads_nowhere(link: pathlib.Path) -> bool:
         raise
 
 
-def problems_of_folder(s: Settings) -> list[str]:
+def folder_problems(s: Settings) -> list[str]:
     """Return a line if a run could not write into its folder."""
     if s.explain:           # it writes nothing
         return []

@@ -53,8 +53,12 @@ class Reader:
     slide : see `window_start`.
     """
 
-    def __init__(self, model: Transformer, ids: np.ndarray, cache: bool = True,
-                 slide: bool = False) -> None:
+    def __init__(
+            self,
+            model: Transformer,
+            ids: np.ndarray,
+            cache: bool = True,
+            slide: bool = False) -> None:
         self.model = model
         self.ids = ids
         self.slide = slide
@@ -62,7 +66,7 @@ class Reader:
         self.cache = None
         self.at_once = 1
         if cache and type(model) is Transformer:        # a subclass may do otherwise
-            self.cache = cache_of(model, len(ids))
+            self.cache = make_cache(model, len(ids))
             weights = sum(p.size for p in model.parameters())
             self.at_once = max(1, min(AT_ONCE, AT_ONCE * SMALL // weights))
 
@@ -82,10 +86,18 @@ class Reader:
         is that of `random.draw`."""
         if self.cache is not None:
             ids, after = self._unread()
-            drawn = self.cache.draw(ids, after, u, drawing)
+            drawn = self.cache.draw(
+                ids,
+                after,
+                u,
+                drawing)
         else:
-            ids, _ = random.draw(self.logits(), u[:, 0], drawing.temperature,
-                                 drawing.top_k, drawing.top_p)                  # (B,)
+            ids, _ = random.draw(
+                self.logits(),
+                u[:, 0],
+                drawing.temperature,
+                drawing.top_k,
+                drawing.top_p)                  # (B,)
             drawn = ids[:, None]
         self.append(drawn)
         return drawn
@@ -121,7 +133,7 @@ class Reader:
         return window, 0        # it has moved
 
 
-def cache_of(model: Transformer, batch: int) -> KVCache:
+def make_cache(model: Transformer, batch: int) -> KVCache:
     """Return a KV cache for B texts: the plain one where Numba does not compile the other."""
     if mg.COMPILED:
         from model.kv_cache.decoder import decoder_of
@@ -130,10 +142,18 @@ def cache_of(model: Transformer, batch: int) -> KVCache:
     return KVCache(model, batch)
 
 
-def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
-                seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
-                top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
-                cache: bool = True, slide: bool = False) -> Iterator[list[str]]:
+def stream_many(
+        model: Transformer,
+        tokenizer: Tokenizer,
+        prompt: str,
+        seeds: Sequence[int | None],
+        max_new_tokens: int = 500,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        stop: str | None = None,
+        cache: bool = True,
+        slide: bool = False) -> Iterator[list[str]]:
     """Continue a prompt once for each seed, all at once; yield the next piece of each text, which
     may be empty.
 
@@ -164,10 +184,23 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
         if seed is not None:
             _check_count("seed", seed)
     ids = beginning(tokenizer, prompt)
-    reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
+    reader = Reader(
+        model,
+        np.tile(ids, (len(seeds), 1)),
+        cache=cache,
+        slide=slide)
     generators = [generator(seed, "sampling") for seed in seeds]
-    texts = [Text(tokenizer.stream(ids), tokenizer.ends, stop, tokenizer.hidden) for _ in seeds]
-    return continue_texts(reader, generators, texts, max_new_tokens, drawing)
+    texts = [Text(
+        tokenizer.stream(ids),
+        ends=tokenizer.ends,
+        stop=stop,
+        hidden=tokenizer.hidden) for _ in seeds]
+    return continue_texts(
+        reader,
+        generators,
+        texts,
+        max_new_tokens,
+        drawing)
 
 
 def _check_count(name, value):
@@ -197,13 +230,31 @@ def continue_texts(reader: Reader, generators: Sequence[np.random.Generator],
     yield [text.add(None) for text in texts]
 
 
-def generate(model: Transformer, tokenizer: Tokenizer, prompt: str = "",
-             max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
-             top_p: float | None = None, seed: int | None = None, stop: str | None = None,
-             cache: bool = True, slide: bool = False) -> str:
+def generate(
+        model: Transformer,
+        tokenizer: Tokenizer,
+        prompt: str = "",
+        max_new_tokens: int = 500,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop: str | None = None,
+        cache: bool = True,
+        slide: bool = False) -> str:
     """Return the prompt and its continuation; the settings are those of `stream_many`."""
-    pieces = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, temperature, top_k,
-                         top_p, stop, cache, slide)
+    pieces = stream_many(
+        model,
+        tokenizer,
+        prompt,
+        [seed],
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        stop=stop,
+        cache=cache,
+        slide=slide)
     return prompt + "".join(piece for piece, in pieces)
 
 
@@ -229,8 +280,12 @@ class Text:
     hidden : the names of ids that are not shown; `stop` may have them.
     """
 
-    def __init__(self, stream: Stream, ends: Sequence[int], stop: str | None,
-                 hidden: Mapping[int, str]) -> None:
+    def __init__(
+            self,
+            stream: Stream,
+            ends: Sequence[int],
+            stop: str | None,
+            hidden: Mapping[int, str]) -> None:
         self.stream = stream
         self.ends = ends
         self.stop = stop
@@ -257,4 +312,4 @@ class Text:
             if not self.ended:
                 ready -= max(n for n in range(len(self.stop)) if whole.endswith(self.stop[:n]))
         self.held = held[ready:]
-        return "".join(shown for _, shown in held[:ready])
+        return "".join(visible for _, visible in held[:ready])

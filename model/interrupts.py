@@ -20,7 +20,7 @@ class Interrupts:
     NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
 
     def __init__(self, at_once: bool = False) -> None:
-        self.came = at_once
+        self.received = at_once
         self.again = None
 
     def __enter__(self) -> "Interrupts":
@@ -40,9 +40,9 @@ class Interrupts:
     def _note(self, number, frame):
         if number == getattr(signal, "SIGHUP", None):
             _discard_output_to_closed_terminal()
-        if self.came:
+        if self.received:
             self._raise()
-        self.came = True
+        self.received = True
         print("\nstopping after this step; once more stops at once", file=sys.stderr)
 
     def _raise(self):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from minigrad.words import any_of, shown
 
 Words = tuple[str, ...]
-Given = dict[str, object]       # settings by name
+Values = dict[str, object]      # of settings, by name
 KINDS = {bool: (bool, "True or False"), int: (numbers.Integral, "a whole number"),
          float: (numbers.Real, "a number"), str: (str, "a text"), Words: (tuple, "texts")}
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
@@ -26,22 +26,27 @@ def flag(default: object, help: str, *, unset: str = "", alone: object = None, s
     as a default or `alone`.  A number is finite, if `finite`, and within the bounds in BOUNDS.
     """
     return dataclasses.field(default=default, metadata=dict(
-        help=help, unset=unset, alone=alone, short=short, choices=choices, finite=finite,
+        help=help,
+        unset=unset,
+        alone=alone,
+        short=short,
+        choices=choices,
+        finite=finite,
         bounds=bounds))
 
 
 def problems(settings: object) -> list[str]:
     """Return a line for each setting of a dataclass that has an impossible value."""
-    found = []
+    lines = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         unset = value is field.default is None
-        if not unset and (said := problem(field, value)):
-            found.append(f"{field.name} {said}")
-    return found
+        if not unset and (line := problem(field, value)):
+            lines.append(f"{field.name} {line}")
+    return lines
 
 
-def names_of(table: object) -> Words:
+def option_names(table: object) -> Words:
     """Return the names of the settings of a dataclass."""
     return tuple(field.name for field in dataclasses.fields(table))
 
@@ -54,10 +59,10 @@ def problem(field: dataclasses.Field, value: object) -> str | None:
     if not _has_type(field.type, value):
         return takes(field.type, value)
     if choices and value not in choices:
-        said = f"is {any_of(choices)}, not {shown(value) if value.strip() else repr(value)}"
+        line = f"is {any_of(choices)}, not {shown(value) if value.strip() else repr(value)}"
         for near in difflib.get_close_matches(value, choices, n=1):
-            said += f"; did you mean {near}?"
-        return said
+            line += f"; did you mean {near}?"
+        return line
     if "" in texts and "" not in (field.default, field.metadata["alone"]):
         return "takes a value, and an empty one was given"
     if not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
@@ -77,7 +82,7 @@ def takes(type, value):
     return f"takes {KINDS[type][1]}, not {shown(repr(value))}"
 
 
-def as_flags(values: Given) -> list[str]:
+def as_flags(values: Values) -> list[str]:
     """Return settings as flags, except those that are None."""
     flags = []
     for name, value in values.items():

@@ -80,15 +80,15 @@ class Ranks:
         """Return the sum of a number of each rank, added up in their order."""
         return number
 
-    def from_first(self, number: float) -> float:
+    def broadcast(self, number: float) -> float:
         """Return rank 0's number."""
         return number
 
-    def made_by_first(self, make: Callable[[], Any]) -> Any:
+    def call_on_first(self, make: Callable[[], Any]) -> Any:
         """Return what `make` returns on the first rank, which alone calls it."""
         return make()
 
-    def of_each(self, value: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in their order."""
         return [value]
 

@@ -17,14 +17,14 @@ from model.config import TransformerConfig
 from model.generation import generate
 from model.interrupts import Interrupts
 from model.run import WARM_UP, Run, State, Step
-from model.scoring import evaluate, ids_of_proof, ladder
-from model.settings import MINUTES, USUAL_PASSES, Settings, described, is_short
+from model.scoring import count_proof_ids, evaluate, ladder
+from model.settings import MINUTES, USUAL_PASSES, Settings, describe_settings, is_short
 from model.transformer import Transformer
 
 LEAST_KNOWN = 50        # losses that must be known to judge the next one
 DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
 QUIET = 20              # steps without a spike, or spans in time, before another is reported
-SHOWN = 10              # steps between new numbers of the progress bar
+BAR_INTERVAL = 10       # steps between new numbers of the progress bar
 SPAN = 5.0              # seconds of steps, of which it is judged whether they had a processor
 BUSY = 2.0              # times the seconds that they had one
 SLOWED = 1.2            # the same of all steps, from which the last report says it again
@@ -42,26 +42,27 @@ def describe(run: Run, counted: dict[str, float]) -> None:
           f"ones; the last {len(text.val):,} to validate")
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
-    print(f"recipe      {described(s)}")
+    print(f"recipe      {describe_settings(s)}")
     parameters = sum(p.size for p in run.model.parameters())
-    print(f"model       {of_model(run.model.config, parameters)}")
-    print(f"training    {of_training(run)}")
+    print(f"model       {describe_model(run.model.config, parameters)}")
+    print(f"training    {describe_training(run)}")
     if s.minutes is not None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     losses = ", ".join(f"{name} {loss:.3f}" for name, loss in counted.items())
     print(f"yardstick   counted {losses} nats a {unit}")
 
 
-def foretell(run: Run) -> None:
+def print_estimates(run: Run) -> None:
     """Say how long the proof of causality and the evaluations will take, if that is long."""
     s = run.settings
     each = seconds_an_id(run.model, min(s.block_size, PIECE))
-    proof = each * ids_of_proof(run.text.tokenizer.vocab_size, s.block_size)
+    proof = each * count_proof_ids(run.text.tokenizer.vocab_size, s.block_size)
     evaluation = each * run.windows[0].size / run.ranks.size
     last = each * len(run.text.val) / run.ranks.size
     if max(proof, evaluation, last) >= LONG:
-        print(f"time        about {in_words(proof)} for the proof that the model is causal, "
-              f"{in_words(evaluation)} for each evaluation, and {in_words(last)} for the last one")
+        print(f"time        about {format_seconds(proof)} for the proof that the model is causal, "
+              f"{format_seconds(evaluation)} for each evaluation, and {format_seconds(last)} for "
+              "the last one")
 
 
 def seconds_an_id(model: Transformer, T: int) -> float:
@@ -75,7 +76,7 @@ def seconds_an_id(model: Transformer, T: int) -> float:
     return min(took) / T
 
 
-def in_words(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Return a time as "50 seconds" or "3 minutes"."""
     if seconds < 100:
         return number_of(math.ceil(seconds), "second")
@@ -86,12 +87,16 @@ def compile_kernels(s: Settings) -> None:
     """Compile the kernels of a run, and say so if that takes time."""
     compiled.announce("compiling  ")
     with Interrupts(at_once=True):
-        compiled.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1,
-                               s.activation == "swiglu", sample=not s.explain)
+        compiled.compile_ahead(
+            muon=s.optimizer == "muon",
+            qk_norm=s.qk_norm,
+            ngrams=s.ngrams > 1,
+            gated=s.activation == "swiglu",
+            sample=not s.explain)
     print(flush=True)
 
 
-def of_model(config: TransformerConfig, parameters: int) -> str:
+def describe_model(config: TransformerConfig, parameters: int) -> str:
     """Return a line on the size of a model."""
     heads = number_of(config.n_head, "head")
     if config.kv_heads < config.n_head:
@@ -100,7 +105,7 @@ def of_model(config: TransformerConfig, parameters: int) -> str:
             f"{number_of(config.n_embd, 'channel')}, block of {config.block_size:,}")
 
 
-def of_training(run: Run) -> str:
+def describe_training(run: Run) -> str:
     """Return a line on the steps of a run, on its end and on where it begins."""
     s = run.settings
     steps = f"of {number_of(s.characters, run.text.tokenizer.unit)}"
@@ -108,18 +113,18 @@ def of_training(run: Run) -> str:
         steps += " by Muon and AdamW"
     minutes = "" if s.minutes is None else number_of(s.minutes, "minute")
     if s.max_iters is None:
-        said = f"{minutes} of steps {steps}"
+        line = f"{minutes} of steps {steps}"
     else:
         times = s.max_iters * s.characters / len(run.text.train)
-        said = f"{number_of(s.max_iters, 'step')} {steps}, {times:.1f} times the text"
+        line = f"{number_of(s.max_iters, 'step')} {steps}, {times:.1f} times the text"
         if minutes:
-            said += f", or {minutes} of them"
-    said += f", on {number_of(compiled.thread_count(), 'thread')}"
+            line += f", or {minutes} of them"
+    line += f", on {number_of(compiled.thread_count(), 'thread')}"
     if run.ranks.size > 1:
-        said += f" of each of {run.ranks.size} ranks"
+        line += f" of each of {run.ranks.size} ranks"
     if run.first:
-        said += f"; resumed after step {run.first:,}"
-    return said + skips(run.state)
+        line += f"; resumed after step {run.first:,}"
+    return line + describe_skips(run.state)
 
 
 class Progress:
@@ -138,8 +143,13 @@ class Progress:
         format = None
         if s.minutes is not None:
             format = "{l_bar}{bar}| {n:.2f}/{total:g} minutes [{elapsed}<{remaining}{postfix}]"
-        self.bar = tqdm(total=s.minutes or s.steps, initial=self._done(), unit="step",
-                        dynamic_ncols=True, disable=None, bar_format=format)
+        self.bar = tqdm(
+            total=s.minutes or s.steps,
+            initial=self._progress(),
+            unit="step",
+            dynamic_ncols=True,
+            disable=None,
+            bar_format=format)
 
     def __enter__(self) -> "Progress":
         return self
@@ -147,7 +157,7 @@ class Progress:
     def __exit__(self, *error) -> None:
         self.bar.close()
 
-    def _done(self):
+    def _progress(self):
         """Return the steps, or the minutes, that are done."""
         minutes = self.run.settings.minutes
         state = self.run.state
@@ -163,15 +173,15 @@ class Progress:
                          f"loss is {step.loss:.3f}, where {usual:.3f} is usual; gradient norm "
                          f"{step.norm:.3g} before clipping")
         self._judge_time(step)
-        bar.update(self._done() - bar.n)
+        bar.update(self._progress() - bar.n)
         seen = step.number - self.run.first - WARM_UP
         if 0 < seen <= s.profile and (seen == s.profile or self.run.is_over()):
             bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)
-        if step.number % SHOWN == 0:
+        if step.number % BAR_INTERVAL == 0:
             unit = self.run.text.tokenizer.unit
             speed = state.since_evaluation(s.characters)[1]
             loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
-            bar.set_postfix_str(f"{loss}, {speed:,.0f} {unit}s/s{skips(state)}")
+            bar.set_postfix_str(f"{loss}, {speed:,.0f} {unit}s/s{describe_skips(state)}")
 
     def _judge_time(self, step):
         """Report if the steps of a span took far longer than they had a processor."""
@@ -188,16 +198,16 @@ class Progress:
                              "had; other programs use it, or memory is short")
             self.seconds = self.processor = 0.0
 
-    def slowed(self) -> str:
+    def describe_slowness(self) -> str:
         """Return what to say at the end of steps that were told to take far longer than they had a
         processor; "" if they did not."""
         if self.reported["busy"] < 0 or self.took < SLOWED * self.had:
             return ""
-        said = (f"the machine was busy: the steps took {self.took / max(self.had, 1e-9):.1f} times "
+        line = (f"the machine was busy: the steps took {self.took / max(self.had, 1e-9):.1f} times "
                 "the processor time that they had")
         if (minutes := self.run.settings.minutes) is not None:
-            said += f"; on a free one, more of them would fit into {number_of(minutes, 'minute')}"
-        return said
+            line += f"; on a free one, more of them would fit into {number_of(minutes, 'minute')}"
+        return line
 
     def _report(self, what, number, line):
         """Print a line, unless there was one of this kind a few numbers before."""
@@ -207,7 +217,12 @@ class Progress:
 
     def show_evaluation(self, train_loss: float | None, val_loss: float) -> None:
         """Show an evaluation, with the best n-gram that its loss is below."""
-        self.bar.write(standing(self.run.state, train_loss, val_loss, self.counted), sys.stdout)
+        line = describe_evaluation(
+            self.run.state,
+            train_loss,
+            val_loss,
+            self.counted)
+        self.bar.write(line, sys.stdout)
 
 
 def usual_below(losses: list[float], loss: float) -> float | None:
@@ -223,8 +238,11 @@ def usual_below(losses: list[float], loss: float) -> float | None:
     return usual if loss > usual + max(DEVIATIONS * deviation, SHARE * usual) else None
 
 
-def standing(state: State, train_loss: float | None, val_loss: float, counted: dict[str, float]
-             ) -> str:
+def describe_evaluation(
+        state: State,
+        train_loss: float | None,
+        val_loss: float,
+        counted: dict[str, float]) -> str:
     """Return a line for an evaluation, with the best n-gram that its loss is below."""
     beaten = {name: loss for name, loss in counted.items() if val_loss < loss}
     training = "" if train_loss is None else f"training {train_loss:.3f}"
@@ -232,15 +250,15 @@ def standing(state: State, train_loss: float | None, val_loss: float, counted: d
     if beaten:
         where = f"below the counted {min(beaten, key=beaten.get)}"
     return (f"step {state.iteration:6,}   {training:14}   validation {val_loss:.3f}   {where}"
-            f"{skips(state)}")
+            f"{describe_skips(state)}")
 
 
-def skips(state: State) -> str:
+def describe_skips(state: State) -> str:
     """Return the number of skipped steps, if any, to end a line with."""
     return f", {number_of(state.skipped, 'step')} skipped" if state.skipped else ""
 
 
-def nothing_left(run: Run) -> str:
+def describe_complete(run: Run) -> str:
     """Return what to say of a run that is complete, with the command that goes on."""
     s = run.settings
     steps = run.state.iteration
@@ -253,32 +271,32 @@ def nothing_left(run: Run) -> str:
         limit = s.minutes
         longer = f"{math.ceil(100 * (minutes + s.minutes)) / 100:g}"
     return (f"nothing is left to train: the run in {run.folder} has taken "
-            f"{number_of(steps, 'step')} in {rounded(minutes)} minutes, and {flag} {limit:g} "
-            f"counts all of a run, from its beginning.  Go on with:\n"
+            f"{number_of(steps, 'step')} in {format_minutes(minutes)} minutes, and {flag} "
+            f"{limit:g} counts all of a run, from its beginning.  Go on with:\n"
             f"    {run.folder.resume_command(s.data, flag, longer)}\n"
             f"or let it write:\n    {sample_command(run)}")
 
 
-def rounded(minutes: float) -> str:
+def format_minutes(minutes: float) -> str:
     """Return minutes to two digits after the point, in words if they are fewer."""
     return "less than 0.01" if minutes < 0.01 else f"{minutes:.2f}".rstrip("0").rstrip(".")
 
 
-def stopped(run: Run) -> str:
+def describe_stop(run: Run) -> str:
     """Return what to say of a run that was interrupted."""
     if run.is_complete():
-        return nothing_left(run)
+        return describe_complete(run)
     last = run.folder / LAST
     steps = run.state.iteration
-    kept = f"all is kept in {last}"
+    saved = f"all is kept in {last}"
     if run.last_saved != steps:
-        kept = (f"{last} keeps the first {run.last_saved:,}, as no run could be resumed after the "
-                "others")
-    return (f"stopped after {number_of(steps, 'step')}; {kept}.  Resume with:\n"
+        saved = (f"{last} keeps the first {run.last_saved:,}, as no run could be resumed after the "
+                 "others")
+    return (f"stopped after {number_of(steps, 'step')}; {saved}.  Resume with:\n"
             f"    {run.folder.resume_command(run.settings.data)}")
 
 
-def never_better(run: Run) -> str:
+def describe_no_progress(run: Run) -> str:
     """Return what to say of a run whose best model is the one that it began with."""
     s = run.settings
     lower = f"--learning_rate {s.learning_rate / LOWER:g}"
@@ -293,14 +311,18 @@ def sample_command(run: Run) -> str:
     return command_line("model.sample", "--out_dir", run.folder.path)
 
 
-def report(run: Run, counted: dict[str, float], slowed: str = "") -> None:
+def report(run: Run, counted: dict[str, float], slowness: str = "") -> None:
     """Print the loss of the best model over the whole validation part, a sample, and what to do
-    next; `slowed` is said beside the loss."""
+    next; `slowness` is said beside the loss."""
     s = run.settings
     text = run.text
-    best = run.ranks.made_by_first(lambda: load_checkpoint(run.folder / BEST))
+    best = run.ranks.call_on_first(lambda: load_checkpoint(run.folder / BEST))
     with announced_if_slow("evaluating the best model on the whole validation part"):
-        loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
+        loss = evaluate(
+            best.model,
+            *text.windows(s.block_size),
+            batch_size=s.batch_size,
+            ranks=run.ranks)
     if not run.ranks.first:
         return
     step = best.training["state"].get("iteration", 0)
@@ -310,8 +332,8 @@ def report(run: Run, counted: dict[str, float], slowed: str = "") -> None:
     taken = run.state.iteration
     passes = taken * s.characters / len(text.train)
     longer = loss >= counted["unigram"]
-    if slowed:
-        print(f"\nwarning     {slowed}")
+    if slowness:
+        print(f"\nwarning     {slowness}")
     if loss >= counted["unigram"] and passes >= USUAL_PASSES and is_short(len(text)):
         longer = False
         print(f"\nwarning     {len(text):,} {unit}s are too few to learn from: counting single "
@@ -319,9 +341,15 @@ def report(run: Run, counted: dict[str, float], slowed: str = "") -> None:
               f"longer text, of thousands of {unit}s at least")
     elif taken and not step and s.learning_rate:
         longer = False
-        print(f"\nwarning     {never_better(run)}")
+        print(f"\nwarning     {describe_no_progress(run)}")
     compiled.announce("\ncompiling  ")     # of a short run, what draws a sample
-    sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
+    sample = generate(
+        best.model,
+        best.tokenizer,
+        "",
+        max_new_tokens=300,
+        temperature=0.8,
+        seed=s.seed)
     print(f"\na sample:\n\n{sample}\n\nmore of it:\n    {sample_command(run)}")
     if longer:
         minutes = math.ceil(2 * (s.minutes or run.state.seconds / 60))

@@ -27,7 +27,7 @@ from model.folder import LOG, Folder, Log
 from model.processes import Ranks
 from model.scoring import evaluate
 from model.settings import Settings
-from model.start import launched
+from model.start import launcher_rank
 from model.transformer import Transformer
 
 RECENT = 101            # losses that are remembered: the last one and 100 before it
@@ -36,21 +36,32 @@ SKIPS_IN_A_ROW = 20     # skipped steps after which a run ends
 USUAL_MIN_LR = 0.1      # what the learning rate falls to, as a share of the highest
 
 
-def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
-                 ) -> mg.Optimizers | mg.AdamW:
+def make_optimizer(
+        model: Transformer,
+        s: Settings,
+        ranks: Ranks = Ranks()) -> mg.Optimizers | mg.AdamW:
     """Return the optimiser that the settings ask for.  Ranks share out Muon's matrices."""
-    matrices = packed_and_other_matrices(model) if s.optimizer == "muon" else []
-    adamw = mg.AdamW(decayed_and_other(model, matrices, s.ngram_decay), s.learning_rate,
-                     (s.beta1, s.beta2), weight_decay=s.weight_decay)
+    matrices = muon_groups(model) if s.optimizer == "muon" else []
+    adamw = mg.AdamW(
+        adamw_groups(model, matrices, s.ngram_decay),
+        lr=s.learning_rate,
+        betas=(s.beta1, s.beta2),
+        weight_decay=s.weight_decay)
     if not matrices:
         return adamw
     # Three Newton-Schulz steps train as well as the published five, and take less time.
-    muon = ranks.muon(matrices, s.muon_lr, weight_decay=s.weight_decay, ns_steps=3)
+    muon = ranks.muon(
+        matrices,
+        s.muon_lr,
+        weight_decay=s.weight_decay,
+        ns_steps=3)
     return mg.Optimizers([adamw, muon])
 
 
-def decayed_and_other(model: Transformer, without: list[dict] = (),
-                      ngram_decay: float | None = None) -> list[dict]:
+def adamw_groups(
+        model: Transformer,
+        without: list[dict] = (),
+        ngram_decay: float | None = None) -> list[dict]:
     """Return AdamW's parameter groups, without the parameters of other groups: matrices, which get
     weight decay; norms and biases, which do not; and the n-gram table, if its decay is another."""
     groups = []
@@ -62,7 +73,7 @@ def decayed_and_other(model: Transformer, without: list[dict] = (),
             {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0}, *groups]
 
 
-def packed_and_other_matrices(model: Transformer) -> list[dict]:
+def muon_groups(model: Transformer) -> list[dict]:
     """Return Muon's parameter groups, the matrices of the blocks: those that pack queries, keys and
     values, which Muon updates one by one, and the others."""
     config = model.config
@@ -195,9 +206,15 @@ class State:
 class Run:
     """A model in training, with its text, its optimiser and its state, new or resumed."""
 
-    def __init__(self, settings: Settings, text: data.Text, model: Transformer,
-                 optimizer: Optimizer, folder: Folder | None = None,
-                 resumed: Checkpoint | None = None, ranks: Ranks = Ranks()) -> None:
+    def __init__(
+            self,
+            settings: Settings,
+            text: data.Text,
+            model: Transformer,
+            optimizer: Optimizer,
+            folder: Folder | None = None,
+            resumed: Checkpoint | None = None,
+            ranks: Ranks = Ranks()) -> None:
         self.settings = settings
         self.text = text
         self.model = model
@@ -214,8 +231,11 @@ class Run:
         self.last_saved = None              # the iteration in last.npz
         if resumed:
             self.state.restore(resumed.training["state"])
-            restore_optimizer(optimizer, model, resumed.optimizer,
-                              self.state.iteration - self.state.skipped)
+            restore_optimizer(
+                optimizer,
+                model,
+                state=resumed.optimizer,
+                steps=self.state.iteration - self.state.skipped)
             self.last_saved = self.state.iteration
         self.first = self.state.iteration
         self.averager = ranks.averager(model.parameters(), settings.batch_size)
@@ -231,7 +251,11 @@ class Run:
         """
         if not self.ranks.first:
             return
-        checked_arrays(self.model, self.text.tokenizer, self.record(), self.optimizer)
+        checked_arrays(
+            self.model,
+            self.text.tokenizer,
+            self.record(),
+            self.optimizer)
         if self.resumed:
             self._check_best()
         else:
@@ -257,9 +281,9 @@ class Run:
                     != (self.model.config, self.text.digest, self.settings.seed)):
                 raise ValueError(f"{path} is the best model of another run; move it elsewhere, "
                                  "then resume")
-            if self._number_of_windows(self.resumed.training["settings"]) != len(self.windows[0]):
+            if self._count_windows(self.resumed.training["settings"]) != len(self.windows[0]):
                 self.state.best = math.inf          # it is the loss on other windows
-            if self._number_of_windows(saved) == len(self.windows[0]):
+            if self._count_windows(saved) == len(self.windows[0]):
                 self.state.best = min(self.state.best, loss)
             elif not self.is_complete():
                 with announced_if_slow(f"judging {path} anew"):
@@ -305,7 +329,7 @@ class Run:
         started = compiled.clock()      # that of the first rank ends the run for all
         with self.profile if profiled else contextlib.nullcontext():
             yield
-        step.seconds = self.ranks.from_first(compiled.clock() - started)
+        step.seconds = self.ranks.broadcast(compiled.clock() - started)
         step.processor = time.thread_time() - had
 
     @timed("batches")
@@ -316,8 +340,11 @@ class Run:
         state = self.state
         for _ in range(s.gradient_accumulation_steps):
             if s.windows == "random":
-                batch = data.random_batch(self.text.train, s.batch_size, s.block_size,
-                                          state.batches)
+                batch = data.random_batch(
+                    self.text.train,
+                    s.batch_size,
+                    s.block_size,
+                    rng=state.batches)
             else:
                 batch = self.shuffled.batch(state.read, s.batch_size)
                 state.read += s.batch_size
@@ -379,7 +406,7 @@ class Run:
         number = self.settings.eval_iters * self.settings.batch_size
         return self.text.windows(self.settings.block_size, number)
 
-    def _number_of_windows(self, saved: Record) -> int:
+    def _count_windows(self, saved: Record) -> int:
         """Return the number of windows that saved settings of this run choose, which says which
         these are; 0 if they do not tell."""
         if not {"eval_iters", "batch_size"} <= saved.keys():
@@ -389,7 +416,11 @@ class Run:
 
     def evaluate(self) -> Evaluation:
         """Return the loss over these windows."""
-        loss = evaluate(self.model, *self.windows, self.settings.batch_size, self.ranks)
+        loss = evaluate(
+            self.model,
+            *self.windows,
+            batch_size=self.settings.batch_size,
+            ranks=self.ranks)
         return Evaluation(
             number=self.state.iteration,
             before=self.state.before_step(),
@@ -411,9 +442,14 @@ class Run:
         train_loss, tokens_per_s = state.since_evaluation(s.characters)
         improved = state.note_evaluation(val_loss)
         if self.ranks.first:
-            self.log.write(state.iteration, train_loss, val_loss,
-                           s.learning_rate * self.multiplier(), tokens_per_s, state.seconds,
-                           state.skipped)
+            self.log.write(
+                state.iteration,
+                train_loss,
+                val_loss,
+                s.learning_rate * self.multiplier(),
+                tokens_per_s,
+                state.seconds,
+                state.skipped)
         # If the process dies before the last of these writes, the resumed run repeats all three.
         if improved or s.always_save_checkpoint:
             self.save(BEST)
@@ -424,8 +460,12 @@ class Run:
         """Write a checkpoint into the folder, if this is the first rank; `also` is added to its
         record, and `more` goes to save_checkpoint."""
         if self.ranks.first:
-            save_checkpoint(self.folder / name, self.model, self.text.tokenizer,
-                            self.record() | (also or {}), **more)
+            save_checkpoint(
+                self.folder / name,
+                self.model,
+                self.text.tokenizer,
+                self.record() | (also or {}),
+                **more)
 
     def record(self) -> Record:
         """Return what a checkpoint keeps of the run, besides model and optimiser."""
@@ -453,7 +493,7 @@ class Run:
 
 def join(command: str) -> contextlib.AbstractContextManager[Ranks]:
     """Join the other ranks, if a launcher has started several.  See `model.ranks.launch`."""
-    rank = launched()
+    rank = launcher_rank()
     if rank is None or rank[1] == 1:
         return contextlib.nullcontext(Ranks())
     from model.ranks import launch

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from minigrad import compiled
 from model.answers import announced_if_slow, answering, text_or_file
-from model.checkpoint import Checkpoint, load_checkpoint, path_of
+from model.checkpoint import Checkpoint, checkpoint_path, load_checkpoint
 from model.command import Parser
 from model.generation import AT_ONCE, Drawing, stream_many
 from model.options import Words, flag
 
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
-OF_SCORES = {"out_dir", "score", "slide", "skip_unknown", "prove"}      # settings
-NOT_OF_CHATS = {"num_samples", "slide"}
+SCORE_FLAGS = {"out_dir", "score", "slide", "skip_unknown", "prove"}
+NOT_FOR_CHATS = {"num_samples", "slide"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Settings(Drawing):
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     parser = Parser("python -m model.sample", __doc__, Settings)
-    given = parser.given(argv)
-    s = Settings(**given)
-    idle = sorted(given.keys() - OF_SCORES)
+    flags = parser.parse(argv)
+    s = Settings(**flags)
+    unused = sorted(flags.keys() - SCORE_FLAGS)
     if s.chat and s.start:
         parser.refuse(["--chat asks a question, and --start continues a text; leave out one"])
     if s.system is not None and not (s.chat or s.interactive):
@@ -67,34 +67,49 @@ def main(argv: list[str] | None = None) -> None:
         if s.skip_unknown or s.prove:
             parser.refuse(["--skip_unknown and --prove are for a text that is scored; give "
                            "--score"])
-    elif idle:
+    elif unused:
         parser.refuse(["--score predicts a text and writes none; leave out --"
-                       + ", --".join(idle)])
+                       + ", --".join(unused)])
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
-        path, *more = map(path_of, s.out_dir)
+        path, *more = map(checkpoint_path, s.out_dir)
         with announced_if_slow(f"reading {path}"):
             checkpoint = load_checkpoint(path)
             if more:
-                from model.score.mean import averaged
-                checkpoint = averaged(checkpoint, more)
+                from model.score.mean import average_checkpoints
+                checkpoint = average_checkpoints(checkpoint, more)
         compiled.announce("compiling", sys.stderr)
         made_to_chat = checkpoint.tokenizer.chat_template is not None
         if s.score:
             from model.score.text import score
-            score(checkpoint, s.score, s.slide, s.skip_unknown, s.prove)
+            score(
+                checkpoint,
+                s.score,
+                s.slide,
+                s.skip_unknown,
+                s.prove)
         elif s.chat or s.system is not None or s.interactive and made_to_chat:
-            refuse_idle(given.keys())
+            refuse_unused(flags.keys())
             from model.chat.session import chat
             chat(checkpoint, s)
         elif s.interactive:
             from model.interactive.session import continue_typed
-            continue_typed(text_or_file(s.start), checkpoint.tokenizer.encode,
-                           lambda start, n: write(s, checkpoint, start, s.seed + n * s.num_samples))
+
+            def continue_start(start: str, n: int) -> None:
+                write(
+                    s,
+                    checkpoint,
+                    start,
+                    seed=s.seed + n * s.num_samples)
+            continue_typed(text_or_file(s.start), checkpoint.tokenizer.encode, continue_start)
         else:
             if made_to_chat:
                 print("this model was made to answer, and continues a text here; ask it by --chat",
                       file=sys.stderr)
-            tokens, characters, seconds = write(s, checkpoint, text_or_file(s.start), s.seed)
+            tokens, characters, seconds = write(
+                s,
+                checkpoint,
+                text_or_file(s.start),
+                s.seed)
             if characters:
                 speed = f"{characters / seconds:,.0f} characters a second"
                 if checkpoint.tokenizer.unit == "token":
@@ -102,12 +117,12 @@ def main(argv: list[str] | None = None) -> None:
                 print(speed, file=sys.stderr)
 
 
-def refuse_idle(names: Iterable[str]) -> None:
+def refuse_unused(names: Iterable[str]) -> None:
     """Refuse settings that mean nothing in a conversation."""
-    idle = sorted(NOT_OF_CHATS.intersection(names))
-    if idle:
+    unused = sorted(NOT_FOR_CHATS.intersection(names))
+    if unused:
         raise ValueError(f"this model was made to chat, and answers once, within its block; leave "
-                         f"out --{', --'.join(idle)}")
+                         f"out --{', --'.join(unused)}")
 
 
 def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, int, float]:
@@ -120,8 +135,18 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
         seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
         if first:
             print(RULE)
-        stream = Timed(stream_many(model, tokenizer, start, seeds, s.max_new_tokens,
-                                   s.temperature, s.top_k, s.top_p, s.stop, s.cache, s.slide))
+        stream = Timed(stream_many(
+            model,
+            tokenizer,
+            start,
+            seeds,
+            max_new_tokens=s.max_new_tokens,
+            temperature=s.temperature,
+            top_k=s.top_k,
+            top_p=s.top_p,
+            stop=s.stop,
+            cache=s.cache,
+            slide=s.slide))
         texts = show(stream, start, len(seeds))
         seconds += stream.seconds
         for pieces in texts:
@@ -166,8 +191,8 @@ class Timed:
 def count_ids(pieces: Sequence[str], most: int) -> int:
     """Return how many ids a text has, of which at most so many make pieces: up to the last piece
     that is shown.  A piece after them is what was held back."""
-    shown = [n for n, piece in enumerate(pieces[:most], 1) if piece]
-    return max(shown, default=0)
+    positions = [n for n, piece in enumerate(pieces[:most], 1) if piece]
+    return max(positions, default=0)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,12 @@ LOGITS = 1 << 26    # at most this many at once: a large vocabulary means fewer 
 
 def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, float]:
     """Return the losses on the second text of n-grams counted on the first, by name."""
-    return dict(zip(NGRAMS, ngram_losses(train, val, vocab_size, len(NGRAMS), COUNTING_SECONDS)))
+    return dict(zip(NGRAMS, ngram_losses(
+        train,
+        val,
+        vocab_size,
+        orders=len(NGRAMS),
+        seconds=COUNTING_SECONDS)))
 
 
 def ladder(loss: float, counted: dict[str, float]) -> str:
@@ -35,8 +40,12 @@ def ladder(loss: float, counted: dict[str, float]) -> str:
     return "\n".join(f"    {losses[name]:.3f}  {name}" for name in names)
 
 
-def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int,
-             ranks: Ranks = Ranks()) -> float:
+def evaluate(
+        model: Transformer,
+        x: np.ndarray,
+        y: np.ndarray,
+        batch_size: int,
+        ranks: Ranks = Ranks()) -> float:
     """Return the mean loss over windows (N, T), in nats per id that counts.  Ranks take turns with
     the batches; the result has the same bits for any number of ranks."""
     totals = np.zeros(math.ceil(len(x) / batch_size))       # of batches; 0 for other ranks'
@@ -76,11 +85,22 @@ def prove_causality(model: Callable, vocab_size: int, block_size: int) -> None:
         ids = rng.integers(vocab_size, size=T)
         batches = math.ceil(len(cuts) * T * vocab_size / LOGITS)
         tried += [(ids, some) for some in np.array_split(cuts, batches) if len(some)]
-    for ids, some in tqdm(tried, "proving that it is causal", leave=False, delay=1, disable=None):
-        _prove_at(model, vocab_size, ids, some, rng)
+    bar = tqdm(
+        tried,
+        desc="proving that it is causal",
+        leave=False,
+        delay=1,
+        disable=None)
+    for ids, some in bar:
+        _prove_at(
+            model,
+            vocab_size,
+            ids,
+            cuts=some,
+            rng=rng)
 
 
-def ids_of_proof(vocab_size: int, block_size: int) -> int:
+def count_proof_ids(vocab_size: int, block_size: int) -> int:
     """Return how many ids the model reads in its proof."""
     return sum(2 * T * len(cuts) for T, cuts in _lengths_and_cuts(vocab_size, block_size))
 

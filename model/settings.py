@@ -10,12 +10,12 @@ import textwrap
 from minigrad import compiled
 from minigrad.words import shown
 from model.config import (HEADS, TRAINING, ImportedOptions, ModelOptions, TransformerConfig,
-                          problems_of_heads)
-from model.options import Given, Words, as_flags, flag, names_of, problems
+                          head_problems)
+from model.options import Values, Words, as_flags, flag, option_names, problems
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 MUON_TOO_HIGH = 1.0     # and Muon's
-MODEL = names_of(ModelOptions)
+MODEL = option_names(ModelOptions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,18 +50,45 @@ class TrainingOptions:
                                    "all other parameters", choices=("adamw", "muon"))
     learning_rate: float = flag(4e-3, "AdamW's highest", at_least=0)
     muon_lr: float = flag(0.02, "Muon's highest; it falls as AdamW's does", at_least=0)
-    min_lr: float = flag(None, "what the learning rate falls to", unset="a tenth of it", at_least=0)
+    min_lr: float = flag(
+        None,
+        "what the learning rate falls to",
+        unset="a tenth of it",
+        at_least=0)
     warmup_iters: int = flag(100, "steps over which the learning rate rises", at_least=0)
-    lr_decay_iters: int = flag(None, "step of reaching min_lr", unset="the run's end", at_least=0)
+    lr_decay_iters: int = flag(
+        None,
+        "step of reaching min_lr",
+        unset="the run's end",
+        at_least=0)
     schedule: str = flag("cosine", "learning-rate schedule: cosine falls from the warm-up on; "
                                    "linear is constant, then falls", choices=("cosine", "linear"))
-    decay_share: float = flag(0.2, "of the run, in which linear falls", above=0, at_most=1)
+    decay_share: float = flag(
+        0.2,
+        "of the run, in which linear falls",
+        above=0,
+        at_most=1)
     weight_decay: float = flag(0.1, "of matrices only", at_least=0)
-    ngram_decay: float = flag(None, "weight decay of the n-gram table", unset="weight_decay",
-                              at_least=0)
-    beta1: float = flag(0.9, "AdamW's decay of the mean gradient", at_least=0, below=1)
-    beta2: float = flag(0.99, "AdamW's decay of the mean squared gradient", at_least=0, below=1)
-    grad_clip: float = flag(1.0, "largest gradient norm; 0: any", at_least=0, finite=False)
+    ngram_decay: float = flag(
+        None,
+        "weight decay of the n-gram table",
+        unset="weight_decay",
+        at_least=0)
+    beta1: float = flag(
+        0.9,
+        "AdamW's decay of the mean gradient",
+        at_least=0,
+        below=1)
+    beta2: float = flag(
+        0.99,
+        "AdamW's decay of the mean squared gradient",
+        at_least=0,
+        below=1)
+    grad_clip: float = flag(
+        1.0,
+        "largest gradient norm; 0: any",
+        at_least=0,
+        finite=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +99,21 @@ class SavingOptions:
                               at_least=1)
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
                                "0 takes all of it, as the last report does", at_least=0)
-    checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
-                                            "evaluation writes too; 0 leaves it to those",
-                                      at_least=0, finite=False)
+    checkpoint_interval: float = flag(
+        60.0,
+        "seconds between writes of last.npz, which each "
+        "evaluation writes too; 0 leaves it to those",
+        at_least=0,
+        finite=False)
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
     on_nan: str = flag("stop", "at a loss or gradient that is not finite: stop the run, or skip "
                                "the step", choices=("stop", "skip"))
-    profile: int = flag(0, "after so many steps, print where their time went (50 if no number is "
-                           "given)", alone=50, at_least=0)
+    profile: int = flag(
+        0,
+        "after so many steps, print where their time went (50 if no number is "
+        "given)",
+        alone=50,
+        at_least=0)
     explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
                                 "source, and save nothing")
 
@@ -98,8 +132,10 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
         """The number of characters, or tokens, in an optimiser step."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
-    def model_config(self, vocab_size: int, initial: TransformerConfig | None = None
-                     ) -> TransformerConfig:
+    def model_config(
+            self,
+            vocab_size: int,
+            initial: TransformerConfig | None = None) -> TransformerConfig:
         """Return the configuration of the model.  What has no flag is as in that of the model with
         which the run begins, if there is one."""
         config = initial or TransformerConfig(vocab_size)
@@ -108,14 +144,18 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
 
     def problems(self) -> list[str]:
         """Return a line for each setting that cannot work with any text, with the remedy."""
-        of_heads = problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position,
-                                     [f"--{name}" for name in HEADS])
-        return [*(f"--{line}" for line in problems(self)), *problems_of_threads(self.threads),
-                *of_heads]
+        heads = head_problems(
+            self.n_embd,
+            self.n_head,
+            self.n_kv_head,
+            self.position,
+            names=[f"--{name}" for name in HEADS])
+        return [*(f"--{line}" for line in problems(self)), *thread_problems(self.threads),
+                *heads]
 
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""
-        usual = usual_of(self.recipe)
+        usual = usual_settings(self.recipe)
         rate = self.learning_rate
         lowest = self.min_lr or 0.0
         muons = self.muon_lr if self.optimizer == "muon" else 0.0
@@ -141,25 +181,49 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
         return warnings
 
 
-NAMES = names_of(Settings)
+NAMES = option_names(Settings)
 # Settings in older checkpoints: of runs, and of the model, whose configuration has them.
-WITHOUT_FLAG = ("reduce", "replay", "log_interval", *names_of(ImportedOptions))
+WITHOUT_FLAG = ("reduce", "replay", "log_interval", *option_names(ImportedOptions))
 # What fine-tuning takes from the model; dropout is no part of its weights.
-OF_MODEL = tuple(name for name in MODEL if name not in TRAINING)
+FIXED_BY_MODEL = tuple(name for name in MODEL if name not in TRAINING)
 # What a resumed run cannot change.
-OF_RUN = ("recipe", *MODEL, "optimizer", "seed")
+FIXED_BY_RUN = ("recipe", *MODEL, "optimizer", "seed")
 
 MODERN = dict(
-    n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, windows="shuffled", dropout=0.0,
-    bias=False, position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True,
-    ngrams=5, ngram_rows=32768, ngram_dropout=0.5, optimizer="muon", muon_lr=0.01,
-    learning_rate=4e-3, min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7,
-    weight_decay=0.1, ngram_decay=1.0, beta1=0.9, beta2=0.99, grad_clip=1.0, eval_interval=100)
+    n_layer=4,
+    n_head=4,
+    n_embd=128,
+    block_size=256,
+    batch_size=8,
+    windows="shuffled",
+    dropout=0.0,
+    bias=False,
+    position="rotary",
+    norm="rms",
+    qk_norm=True,
+    activation="relu2",
+    zero_init=True,
+    ngrams=5,
+    ngram_rows=32768,
+    ngram_dropout=0.5,
+    optimizer="muon",
+    muon_lr=0.01,
+    learning_rate=4e-3,
+    min_lr=0.0,
+    warmup_iters=40,
+    schedule="linear",
+    decay_share=0.7,
+    weight_decay=0.1,
+    ngram_decay=1.0,
+    beta1=0.9,
+    beta2=0.99,
+    grad_clip=1.0,
+    eval_interval=100)
 GPT2 = {name: getattr(Settings, name) for name in MODERN}
 RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
 
-def usual_of(recipe: str) -> Given:
+def usual_settings(recipe: str) -> Values:
     """Return the usual value of each setting: that of the recipe, or else the default."""
     return dataclasses.asdict(Settings()) | RECIPES.get(recipe, {})
 
@@ -181,9 +245,13 @@ MORE_ACTIVATIONS = 0.05
 MOST_ACTIVATIONS = 0.15
 
 
-def recipe(name: str, characters: int = 0, minutes: float | None = None,
-           max_iters: int | None = None, flags: Given | None = None, large: bool = False
-           ) -> Given:
+def recipe(
+        name: str,
+        characters: int = 0,
+        minutes: float | None = None,
+        max_iters: int | None = None,
+        flags: Values | None = None,
+        large: bool = False) -> Values:
     """Return the settings of a recipe for a text of that many characters and a run of that length,
     whose steps are as large as the flags make them.
 
@@ -227,8 +295,11 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
         ngrams += MORE_NGRAMS * doublings
     else:
         ngrams *= math.log(passes, USUAL_PASSES)
-    return chosen | dict(block_size=block, batch_size=batch, dropout=round(activations, 2),
-                         ngram_dropout=round(ngrams, 2))
+    return chosen | dict(
+        block_size=block,
+        batch_size=batch,
+        dropout=round(activations, 2),
+        ngram_dropout=round(ngrams, 2))
 
 
 def is_short(characters: int) -> bool:
@@ -236,7 +307,7 @@ def is_short(characters: int) -> bool:
     return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
 
 
-def completed(flags: Given, characters: int, large: bool = False) -> Given:
+def complete_settings(flags: Values, characters: int, large: bool = False) -> Values:
     """Return the settings of a new run on a text: the flags, and otherwise its recipe's.  A run
     without an explicit end stops after MINUTES, or after MOST_PASSES over a short text.  A large
     model is evaluated less often in a short run."""
@@ -248,10 +319,16 @@ def completed(flags: Given, characters: int, large: bool = False) -> Given:
         if name != "gpt2" and characters and is_short(characters):
             step = Settings(**recipe(name, characters) | flags).characters
             max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, step))
-    return recipe(name, characters, minutes, max_iters, flags, large) | flags
+    return recipe(
+        name,
+        characters=characters,
+        minutes=minutes,
+        max_iters=max_iters,
+        flags=flags,
+        large=large) | flags
 
 
-def resolve_from_scratch(flags: Given, characters: int) -> Settings:
+def resolve_from_scratch(flags: Values, characters: int) -> Settings:
     """Return the settings of a new run with random weights.
 
     Parameters
@@ -259,34 +336,47 @@ def resolve_from_scratch(flags: Given, characters: int) -> Settings:
     flags : those on the command line, by name.
     characters : the length of the text; 0 if it is not known.
     """
-    return Settings(**completed(flags, characters))
+    return Settings(**complete_settings(flags, characters))
 
 
-def resolve_resumed(flags: Given, earlier: Settings, whose: str = "the run"
-                    ) -> tuple[Settings, list[str]]:
+def resolve_resumed(
+        flags: Values,
+        earlier: Settings,
+        whose: str = "the run") -> tuple[Settings, list[str]]:
     """Return the settings of a run that is resumed, and a line for each flag that contradicts what
     the run has fixed: `whose` is its name in these lines."""
     values = {name: getattr(earlier, name) for name in NAMES}
     if "minutes" in flags or "max_iters" in flags:      # one of them ends the run anew
         values |= dict(minutes=None, max_iters=None)
     known = values | dataclasses.asdict(earlier.model_config(1).resolved())
-    fixed = {name: known[name] for name in OF_RUN}
+    fixed = {name: known[name] for name in FIXED_BY_RUN}
     remedy = "leave the flag out, or give another --out_dir"
-    contradictions = _contradictions(flags, fixed, whose, remedy)
+    contradictions = _contradictions(
+        flags,
+        fixed,
+        whose,
+        remedy)
     settings = Settings(**values | _without(contradictions, flags))
     return settings, [*contradictions.values()]
 
 
-def resolve_fine_tuned(flags: Given, config: TransformerConfig, characters: int,
-                       whose: str = "the model") -> tuple[Settings, list[str]]:
+def resolve_fine_tuned(
+        flags: Values,
+        config: TransformerConfig,
+        characters: int,
+        whose: str = "the model") -> tuple[Settings, list[str]]:
     """Return the settings of a new run that begins with the weights of a model of this
     configuration, on a text of that many characters; and a line for each flag that contradicts
     what the model has fixed: `whose` is its name in these lines."""
     from model.count.sizes import parameters
-    values = {name: getattr(config, name) for name in OF_MODEL}
+    values = {name: getattr(config, name) for name in FIXED_BY_MODEL}
     known = dataclasses.asdict(config.resolved())
-    fixed = {name: known[name] for name in OF_MODEL if name != "block_size"}
-    contradictions = _contradictions(flags, fixed, whose, "leave the flag out")
+    fixed = {name: known[name] for name in FIXED_BY_MODEL if name != "block_size"}
+    contradictions = _contradictions(
+        flags,
+        fixed,
+        whose,
+        "leave the flag out")
     longest = config.block_size
     block_size = flags.get("block_size", 0)
     if config.position == "learned" and block_size > longest:
@@ -295,7 +385,7 @@ def resolve_fine_tuned(flags: Given, config: TransformerConfig, characters: int,
             f"learnt; take {longest} or less")
     values |= _without(contradictions, flags)
     is_large = parameters(config) >= LARGE
-    return Settings(**completed(values, characters, is_large)), [*contradictions.values()]
+    return Settings(**complete_settings(values, characters, is_large)), [*contradictions.values()]
 
 
 def _contradictions(flags, fixed, whose, remedy):
@@ -310,19 +400,23 @@ def _without(names, flags):
     return {name: value for name, value in flags.items() if name not in names}
 
 
-def problems_of_threads(threads: int) -> list[str]:
+def thread_problems(threads: int) -> list[str]:
     """Return a line if this process cannot have so many threads."""
     most, why = compiled.thread_limit()
     return [f"--threads is at most {most} here, not {threads}: {why}"] if threads > most else []
 
 
-def described(s: Settings) -> str:
+def describe_settings(s: Settings) -> str:
     """Describe the settings of a run: its recipe, and as flags what differs from that."""
-    usual = usual_of(s.recipe)
+    usual = usual_settings(s.recipe)
     own = {name: getattr(s, name) for name in (*MODERN, *MODEL, "minutes", "max_iters")
            if getattr(s, name) != usual[name]}
     if not own:
         return s.recipe
     words = " ".join(flag.replace(" ", "\xa0") for flag in as_flags(own))   # wrapped before flags
-    return textwrap.fill(f"{s.recipe}, with {words}", 88, subsequent_indent=12 * " ",
-                         break_long_words=False, break_on_hyphens=False).replace("\xa0", " ")
+    return textwrap.fill(
+        f"{s.recipe}, with {words}",
+        width=88,
+        subsequent_indent=12 * " ",
+        break_long_words=False,
+        break_on_hyphens=False).replace("\xa0", " ")

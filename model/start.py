@@ -38,7 +38,7 @@ def is_program() -> bool:
     return os.path.realpath(program) == os.path.join(ROOT, "train.py")
 
 
-def launched() -> "tuple[int, int | None] | None":
+def launcher_rank() -> "tuple[int, int | None] | None":
     """Return the number of this rank and how many there are (None if unknown); None if no launcher
     has started this process."""
     for number, size in LAUNCHERS:
@@ -60,18 +60,18 @@ def end_all_ranks(number: int, message: str) -> None:
     os._exit(1)         # somebody has had the signal ignored
 
 
-def in_the_way() -> str:
+def find_hiding_file() -> str:
     """Return an error message if other files hide this project's packages; "" if none does."""
     for name in ("data", "minigrad"):
         spec = importlib.util.find_spec(name)
-        found = spec and (spec.origin or list(spec.submodule_search_locations)[0])
-        if found and os.path.realpath(found) != os.path.join(ROOT, name, "__init__.py"):
-            return (f"{found} hides this project's package {name}; rename it, or take its folder "
+        origin = spec and (spec.origin or list(spec.submodule_search_locations)[0])
+        if origin and os.path.realpath(origin) != os.path.join(ROOT, name, "__init__.py"):
+            return (f"{origin} hides this project's package {name}; rename it, or take its folder "
                     "out of PYTHONPATH")
     return ""
 
 
-def what_is_missing() -> str:
+def find_missing_library() -> str:
     """Return an error message if this Python cannot load what every program needs; "" if it can.
 
     Raises
@@ -108,18 +108,18 @@ def _start():
         # With -m, Python looks for modules in the current folder first, unless -P is given.
         if not sys.flags.safe_path and os.path.realpath(sys.path[0]) != ROOT:
             del sys.path[0]
-    problem = in_the_way()
+    problem = find_hiding_file()
     if not program:
         if problem:
             raise ImportError(problem)
         import minigrad     # noqa: F401  which refuses wrong environment variables
         return
     try:
-        problem = problem or what_is_missing()
+        problem = problem or find_missing_library()
     except ValueError as error:
         problem = str(error)
     if problem:
-        rank = launched()
+        rank = launcher_rank()
         if rank and rank[1] != 1 and sys.argv[0] != "-m":
             end_all_ranks(rank[0], " ".join(problem.split()))
         raise SystemExit(" ".join(problem.split()))

@@ -27,7 +27,11 @@ def norm(config: TransformerConfig, dtype: type) -> Module:
     """Return the norm that the configuration names, over C channels."""
     C = config.n_embd
     if config.norm == "layer":
-        return LayerNorm(C, config.bias, dtype, config.norm_eps)
+        return LayerNorm(
+            C,
+            bias=config.bias,
+            dtype=dtype,
+            eps=config.norm_eps)
     return RMSNorm(C if config.norm == "rms_gain" else None, dtype, config.norm_eps)
 
 
@@ -35,8 +39,11 @@ class Block(Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C).  No option of the
     configuration is unset, as after `resolved`."""
 
-    def __init__(self, config: TransformerConfig, rng: Generator,
-                 dtype: type = np.float32) -> None:
+    def __init__(
+            self,
+            config: TransformerConfig,
+            rng: Generator,
+            dtype: type = np.float32) -> None:
         C = config.n_embd
         # The residual stream sums 2 n_layer of these outputs.
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
@@ -48,10 +55,24 @@ class Block(Module):
                                    rotary_scaling=config.rotary_scaling,
                                    out_bias=config.attention_out_bias)
         self.norm1 = norm(config, dtype)
-        self.attention = MultiHeadAttention(C, C, config.n_head, config.dropout,
-                                            config.attention_bias, rng, dtype, options)
+        self.attention = MultiHeadAttention(
+            d_in=C,
+            d_out=C,
+            num_heads=config.n_head,
+            dropout=config.dropout,
+            bias=config.attention_bias,
+            rng=rng,
+            dtype=dtype,
+            options=options)
         self.norm2 = norm(config, dtype)
-        self.mlp = MLP(C, config.mlp_bias, rng, std_out, dtype, config.activation, config.n_inner)
+        self.mlp = MLP(
+            C,
+            bias=config.mlp_bias,
+            rng=rng,
+            std_out=std_out,
+            dtype=dtype,
+            activation=config.activation,
+            inner=config.n_inner)
         self.dropout = Dropout(config.dropout)
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
@@ -77,17 +98,35 @@ class Transformer(Module):
         V, C = c.vocab_size, c.n_embd
         rng = generator(seed, "weights")
         self.config = c
-        self.token_embedding = Embedding(V, C, rng, dtype)
+        self.token_embedding = Embedding(
+            V,
+            C,
+            rng=rng,
+            dtype=dtype)
         if c.ngrams > 1:
-            self.ngram_embedding = NGramEmbedding(c.ngrams, c.ngram_rows, C, rng, dtype,
-                                                  c.ngram_dropout)
+            self.ngram_embedding = NGramEmbedding(
+                n=c.ngrams,
+                rows=c.ngram_rows,
+                channels=C,
+                rng=rng,
+                dtype=dtype,
+                dropout=c.ngram_dropout)
         if c.position == "learned":
-            self.position_embedding = Embedding(c.block_size, C, rng, dtype)
+            self.position_embedding = Embedding(
+                c.block_size,
+                C,
+                rng=rng,
+                dtype=dtype)
         self.dropout = Dropout(c.dropout)
         self.blocks = [Block(c.resolved(), rng, dtype) for _ in range(c.n_layer)]
         self.norm = norm(c, dtype)
         if not c.tied:
-            self.lm_head = Linear(C, V, False, rng, dtype=dtype)
+            self.lm_head = Linear(
+                C,
+                V,
+                bias=False,
+                rng=rng,
+                dtype=dtype)
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
@@ -130,10 +169,3 @@ class Transformer(Module):
         """Return the positions that are added to the embeddings of T characters, (T, C)."""
         table = SINUSOID_SIZE * sinusoids(T, self.config.n_embd)
         return table.astype(self.token_embedding.weight.dtype)
-
-
-def loss_of(model: Transformer, ids: np.ndarray, targets: np.ndarray, rng: Rng = None) -> Tensor:
-    """Return the loss that training lowers: the mean of -log p of the targets, in nats,
-    (B, T), (B, T) -> ().  Dropout is applied if and only if `rng` is given."""
-    logits = model(ids, rng)                                                    # (B, T, V)
-    return mg.cross_entropy(logits, targets)

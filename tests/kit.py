@@ -24,7 +24,7 @@ from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.convert.model_file import FormatError, Stored
 from model.options import flag
 from model.processes import Ranks
-from model.run import Run, optimizer_of
+from model.run import Run, make_optimizer
 from model.settings import Settings
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -235,7 +235,7 @@ def run(text, out_dir, *flags):
 def run_of(s, text, ranks=Ranks(), dtype=np.float32, **how):
     """The run that train.py makes of these settings."""
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
-    return Run(s, text, model, optimizer_of(model, s, ranks), ranks=ranks, **how)
+    return Run(s, text, model, make_optimizer(model, s, ranks), ranks=ranks, **how)
 
 
 def small_run(text="to be or not\n" * 20, folder=None, **settings):

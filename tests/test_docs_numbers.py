@@ -12,7 +12,7 @@ from minigrad.kernels.compiler import ahead, lanes, tiles
 from model import Transformer, generation, settings
 from model.checkpoint import BEST, LAST, PREVIOUS
 from model.folder import LOG
-from model.report import of_model
+from model.report import describe_model
 from model.reverse.__main__ import JUDGED
 from model.settings import MODERN, Settings, recipe
 from model.walk.stations import STATIONS
@@ -88,7 +88,8 @@ STATED = [
     (RECIPE, r"model has ([\d.]+) million parameters, of which ([\d.]+)",
      lambda: millions(modern(65, n_embd=192, n_layer=6, n_head=6, ngram_rows=65536))),
     *[(document, r"model ([\d,]+ parameters: [\w ,]+ of 256)",
-       lambda: of_model(modern().config, parameters(modern()))) for document in (README, RECIPE)],
+       lambda: describe_model(modern().config, parameters(modern())))
+      for document in (README, RECIPE)],
     (RECIPE, r"lantern: ([\d,]+) characters, (\d+) different ones; the last ([\d,]+)",
      lambda: (f"{len(plays()):,}", str(plays().different), f"{len(plays().val):,}")),
     (RECIPE, r"steps of ([\d,]+) characters by", lambda: f"{Settings(**MODERN).characters:,}"),
@@ -143,10 +144,10 @@ def test_lines_that_a_document_states_are_right_to_a_tenth(document, pattern, co
 def test_parts_of_one_became_as_many_times_as_long_as_the_map_says():
     rows = stated(MAP, r"\| [\w, ]+, (\d+) \| ((?:`[\w/]+\.py`,? ?)+) \| (\d+) \|")
     assert len(rows) == 10
-    for lines_there, names, times in rows:
+    for tokens_there, names, times in rows:
         files = re.findall(r"`(.+?)`", names)
-        here = total(sizes_here(), files).lines
-        assert int(times) == pytest.approx(here / int(lines_there), rel=0.2), names
+        here = total(sizes_here(), files).tokens
+        assert int(times) == pytest.approx(here / int(tokens_there), rel=0.2), names
 
 
 def test_the_first_table_of_the_recipe_has_its_flags():

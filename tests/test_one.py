@@ -11,7 +11,6 @@ from numpy.random import default_rng
 
 import minigrad as mg
 from model import Transformer, TransformerConfig
-from model.transformer import loss_of
 from tests.kit import ROOT, python
 
 SOURCE = (ROOT / "docs" / "one.py").read_text(encoding="utf-8")
@@ -75,7 +74,7 @@ def differences(module):
     model, transformer = both(module)
     loss = module.loss_on(model, IDS, STARTS)
     module.backward(loss)
-    engines = loss_of(transformer, *BATCH)
+    engines = mg.cross_entropy(transformer(BATCH[0]), BATCH[1])
     engines.backward()
     gradients = weights_for(transformer, operator.attrgetter("grad"))
     return (abs(loss.data - engines.data),
@@ -133,7 +132,7 @@ def test_adamw_of_one_takes_the_steps_of_the_engine():
         loss = module.loss_on(model, IDS, STARTS)
         module.backward(loss)
         module.adamw(model["weights"], step, rate)
-        engines = loss_of(transformer, *BATCH)
+        engines = mg.cross_entropy(transformer(BATCH[0]), BATCH[1])
         assert abs(loss.data - engines.data) < 1e-10
         engines.backward()
         optimizer.param_groups[0]["lr"] = rate
@@ -167,7 +166,8 @@ def test_validation_loss_of_one_is_the_engines_over_all_whole_batches(letters, b
     ids = default_rng(3).integers(7, size=letters)
     x = ids[:15 * batches].reshape(-1, 5)           # 3 texts of 5 letters in a batch
     y = ids[1:15 * batches + 1].reshape(-1, 5)
-    assert module.validation_loss(model, ids) == pytest.approx(loss_of(transformer, x, y).item())
+    expected = mg.cross_entropy(transformer(x), y).item()
+    assert module.validation_loss(model, ids) == pytest.approx(expected)
 
 
 def test_write_of_one_draws_by_the_probabilities_after_as_many_letters_as_it_can_read():

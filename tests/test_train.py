@@ -41,7 +41,7 @@ def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, 
     tokenizer = TokenTokenizer(byte_level(), 0)
     text = data.Text(characters, "words.txt", tokenizer)
     for flags in (["--explain"], []):
-        s = Settings(**Parser("train.py", "", Settings).given([*TINY, "--max_iters", "10", *flags]))
+        s = Settings(**Parser("train.py", "", Settings).parse([*TINY, "--max_iters", "10", *flags]))
         with Folder(tmp_path / "out") as folder:
             train.train(Beginning(s, text), folder, Ranks())
         said = capsys.readouterr().out

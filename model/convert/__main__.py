@@ -40,7 +40,7 @@ from model.convert.model_file import (FormatError, ModelFile, check_finite, same
 from model.count.sizes import parameters
 from model.interrupts import Interrupts
 from model.options import flag
-from model.report import of_model
+from model.report import describe_model
 
 # The format of a file, by how its name ends or else by its first bytes; of a folder, by its files.
 ENDINGS = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": gguf, ".pt": nanogpt,
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
     for name in ("FROM", "TO"):
         parser.add_argument(name, action="append", help=argparse.SUPPRESS)   # explained above
         parser.fields[name] = parser.fields["tokenizer"]      # it is the name of a file, too
-    given = {name: os.path.expanduser(word) for name, word in parser.given(argv).items()}
+    given = {name: os.path.expanduser(word) for name, word in parser.parse(argv).items()}
     with answering("model.convert"), Interrupts(at_once=True):
         try:
             convert(pathlib.Path(given.pop("FROM")), pathlib.Path(given.pop("TO")), **given)
@@ -214,7 +214,7 @@ def describe(model: ModelFile) -> str:
     """Describe a model in lines."""
     c = model.config
     tokenizer = model.tokenizer
-    lines = [f"model       {of_model(c, parameters(c))}",
+    lines = [f"model       {describe_model(c, parameters(c))}",
              f"{'':12}{c.position} positions, {c.norm} norm, "
              f"{c.activation} MLPs of {c.resolved().n_inner:,}"
              + ("" if c.tied else ", an output of its own"),

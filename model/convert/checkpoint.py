@@ -5,7 +5,7 @@ import numpy as np
 
 from data.files import AnyPath
 from data.tokenizer import Tokenizer
-from model.checkpoint import arrays_of, load_arrays, save_arrays
+from model.checkpoint import checkpoint_arrays, load_arrays, save_arrays
 from model.convert.model_file import (AsStored, FormatError, Held, Lazy, ModelFile, explain,
                                       shapes_of)
 from model.convert.tokens import TokenTokenizer, with_metadata
@@ -55,5 +55,5 @@ def renamed(tokenizer: Tokenizer) -> Tokenizer:
 def write(path: AnyPath, model: ModelFile) -> Held:
     """Write a checkpoint without a record of training, which other files do not have."""
     weights = AsStored(model.weights.data)
-    save_arrays(path, arrays_of(model.config, weights, model.tokenizer, {}, {}))
+    save_arrays(path, checkpoint_arrays(model.config, weights, model.tokenizer, {}, {}))
     return Held()

@@ -13,10 +13,10 @@ import dataclasses
 from minigrad.watch.text import aligned
 from minigrad.words import number_of, scaled
 from model.answers import answering
-from model.checkpoint import load_checkpoint, path_of
+from model.checkpoint import checkpoint_path, load_checkpoint
 from model.command import Parser
 from model.config import TransformerConfig
-from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
+from model.count.sizes import (cached, forward_flops, layer_parameters, outside_layers, parameters,
                                state)
 from model.options import flag
 from model.settings import MODEL, MODERN, RECIPES, WITHOUT_FLAG, Settings, recipe
@@ -40,27 +40,27 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     usual = {name: MODERN[name] for name in MODEL if name in MODERN}
     parser = Parser("python -m model.count", __doc__, Counted(**usual))
-    given = parser.given(argv)
-    out_dir = given.pop("out_dir", None)
+    flags = parser.parse(argv)
+    out_dir = flags.pop("out_dir", None)
     with answering("model.count"):
         if not out_dir:
-            counted = model_and_optimizer(given, parser)
-        elif not given:
-            model, _, training, _ = load_checkpoint(path_of(out_dir))
+            counted = model_and_optimizer(flags, parser)
+        elif not flags:
+            model, _, training, _ = load_checkpoint(checkpoint_path(out_dir))
             settings = training.get("settings", {})
             counted = model.config, settings.get("optimizer", Settings.optimizer)
         else:
             parser.refuse(["--out_dir counts a model as it was trained; leave out --"
-                           + ", --".join(given)])
+                           + ", --".join(flags)])
         print(report(*counted))
 
 
-def model_and_optimizer(given: dict, parser: Parser) -> tuple[TransformerConfig, str]:
+def model_and_optimizer(flags: dict, parser: Parser) -> tuple[TransformerConfig, str]:
     """Return the config of the model that train.py would train, on a text that holds the block, and
     its optimiser."""
-    vocab_size = given.pop("vocab_size", LANTERN)
-    without_flag = {name: given.pop(name) for name in WITHOUT_FLAG if name in given}
-    chosen = recipe(given.get("recipe", Settings.recipe), characters=0) | given
+    vocab_size = flags.pop("vocab_size", LANTERN)
+    without_flag = {name: flags.pop(name) for name in WITHOUT_FLAG if name in flags}
+    chosen = recipe(flags.get("recipe", Settings.recipe), characters=0) | flags
     s = Settings(**chosen)
     parser.refuse(s.problems())
     return dataclasses.replace(s.model_config(vocab_size), **without_flag), s.optimizer
@@ -79,7 +79,7 @@ def report(c: TransformerConfig, optimizer: str) -> str:
 
 def parameter_table(config: TransformerConfig) -> list[str]:
     """Return the parameters of each part: in one head, one layer, all layers; and its share."""
-    layer = of_a_layer(config)
+    layer = layer_parameters(config)
     outside = outside_layers(config)
     total = parameters(config)
     H = config.n_head
@@ -100,11 +100,11 @@ def parameter_table(config: TransformerConfig) -> list[str]:
             row("total", layer.total(), outside=outside.total())]
     C = config.n_embd
     D = config.d_head
-    said = aligned(rows, "<>>>>")
+    lines = aligned(rows, "<>>>>")
     if config.tied:
-        said.append("The token embedding is the output's weights as well.")
+        lines.append("The token embedding is the output's weights as well.")
     # Source of the comparison: 3Blue1Brown 2024, "Attention in transformers".
-    return said + [
+    return lines + [
         f"A head's value and output matrices, down to {number_of(D, 'channel')} and up again, have",
         f"{2 * C * D:,} parameters; one of {C:,} x {C:,} in their place has {C * C:,}."]
 
@@ -122,9 +122,9 @@ def flops_table(config: TransformerConfig) -> list[str]:
 def bytes_table(config: TransformerConfig, optimizer: str) -> list[str]:
     """Return the bytes of weights, of training, of the KV cache, and read for each new token."""
     n = parameters(config)
-    kept = cached(config)
+    cache = cached(config)
     outside = outside_layers(config)
-    block = config.block_size * kept
+    block = config.block_size * cache
     # A step reads one row of positions, a row for each length of n-gram, and all rows of the
     # output, which are those of the tokens where it is tied.
     rows_read = {"position": config.position == "learned", "n-gram": config.ngrams - 1}
@@ -132,7 +132,7 @@ def bytes_table(config: TransformerConfig, optimizer: str) -> list[str]:
         rows_read["token"] = 1
     unread = sum(outside[f"{name} embedding"] - rows * config.n_embd
                  for name, rows in rows_read.items())
-    rows = {"weights": n, "keys and values of a token": kept,
+    rows = {"weights": n, "keys and values of a token": cache,
             "keys and values of a full block": block,
             "read to write a token, the cache full": n + block - unread}
     by = "Muon and AdamW" if optimizer == "muon" else "AdamW"

@@ -35,9 +35,9 @@ def parameter_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     return {name: p.shape for name, p in model.named_parameters()}
 
 
-def of_a_layer(config: TransformerConfig) -> Counter[str]:
+def layer_parameters(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part of a block."""
-    parts = _by_part(_shapes_of_a_layer(config))
+    parts = _by_part(_layer_shapes(config))
     of_a_head = parts.pop("attention.qkv") // (config.n_head + 2 * config.kv_heads)
     parts["query"] = config.n_head * of_a_head
     parts["key"] = parts["value"] = config.kv_heads * of_a_head
@@ -64,25 +64,25 @@ def _shapes(config):
     return parameter_shapes(dataclasses.replace(config, n_layer=1))
 
 
-def _shapes_of_a_layer(config):
+def _layer_shapes(config):
     return {name.removeprefix(BLOCK): shape for name, shape in _shapes(config).items()
             if name.startswith(BLOCK)}
 
 
-def matrices_of_a_layer(config: TransformerConfig) -> int:
+def layer_matrix_weights(config: TransformerConfig) -> int:
     """Return the number of weights of a block that multiply; Muon steps these, where it is used."""
-    return sum(math.prod(shape) for shape in _shapes_of_a_layer(config).values()
+    return sum(math.prod(shape) for shape in _layer_shapes(config).values()
                if len(shape) == 2)
 
 
 def parameters(config: TransformerConfig) -> int:
     """Return the number of parameters of the whole model."""
-    return config.n_layer * of_a_layer(config).total() + outside_layers(config).total()
+    return config.n_layer * layer_parameters(config).total() + outside_layers(config).total()
 
 
 def state(config: TransformerConfig, optimizer: str) -> int:
     """Return how many numbers the optimiser of `--optimizer` keeps for a model's parameters."""
-    by_muon = config.n_layer * matrices_of_a_layer(config) if optimizer == "muon" else 0
+    by_muon = config.n_layer * layer_matrix_weights(config) if optimizer == "muon" else 0
     return len(Muon.STATE) * by_muon + len(AdamW.STATE) * (parameters(config) - by_muon)
 
 
@@ -105,6 +105,6 @@ def forward_flops(config: TransformerConfig) -> tuple[float, float]:
     which leaves out the output and counts T keys for each query; Chowdhery et al. 2022, "PaLM",
     appendix B, and nanoGPT, 6 N + 12 L C T for training, do the latter too.
     """
-    weights = config.n_layer * matrices_of_a_layer(config) + config.vocab_size * config.n_embd
+    weights = config.n_layer * layer_matrix_weights(config) + config.vocab_size * config.n_embd
     keys = (config.block_size + 1) / 2
     return 2 * weights, 4 * config.n_layer * config.n_embd * keys

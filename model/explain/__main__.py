@@ -30,7 +30,7 @@ class Settings:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    s = Settings(**Parser("python -m model.explain", __doc__, Settings).given(argv))
+    s = Settings(**Parser("python -m model.explain", __doc__, Settings).parse(argv))
     compiled.announce("compiling", sys.stderr)
     with answering("model.explain"), announced_if_slow(f"recording the graph of {s.of}"):
         show(s.of, s.output, s.out_dir)

@@ -23,7 +23,7 @@ from minigrad.watch.source import Line, callers, definition, line_of, meaning
 from minigrad.watch.text import aligned, norm, rms
 from model.run import Run, Step
 from model.scoring import ladder
-from model.transformer import Transformer, loss_of
+from model.transformer import Transformer
 
 WIDTH = 98          # of the text, in characters
 FIRST = 12          # positions of the first sequence that are shown with their ids
@@ -67,8 +67,8 @@ class Ran(NamedTuple):
     op: str
     block: int | None       # the model's block in which it ran; None outside of them
     lines: list[Line]       # of source that led to it, the outermost first
-    given: str              # the arguments' shapes, and the names of those that are parameters
-    made: str               # the value's shape
+    arguments: str              # the arguments' shapes, and the names of those that are parameters
+    value: str               # the value's shape
     numbers: str            # what is in it
 
 
@@ -82,7 +82,7 @@ class Witness(Watcher):
         self.visited = []           # by backward: (block, op, norm of the gradient that arrived)
         self.gradients = defaultdict(float)     # by the parameter's name, before clipping
         self.backward_line = None   # the line of source that started backward
-        self._block_of = {}         # node -> block, for each op in `ran`
+        self._blocks = {}         # node -> block, for each op in `ran`
 
     def _note_forward(self, event):
         if self.backward_line or passes_on(event):
@@ -92,19 +92,19 @@ class Witness(Watcher):
         value = event.outputs[0]
         self.ran.append(Ran(
             event.op, block, [line_of(frame) for frame in reversed(frames)],
-            ", ".join(self._described(x, block) for _, x in arguments(event)),
-            self._described(value, block), _spread(value.data)))
-        self._block_of |= {out.node: block for out in event.outputs}
+            ", ".join(self._describe(x, block) for _, x in arguments(event)),
+            self._describe(value, block), _spread(value.data)))
+        self._blocks |= {out.node: block for out in event.outputs}
 
     def _note_backward(self, event):
         self.backward_line = self.backward_line or line_of(next(callers()))
-        if event.node in self._block_of:
-            self.visited.append((self._block_of[event.node], event.op, norm(event.inputs)))
+        if event.node in self._blocks:
+            self.visited.append((self._blocks[event.node], event.op, norm(event.inputs)))
         for node, part in gradients(event):
             if name := self.names.get(node):
                 self.gradients[name] += part
 
-    def _described(self, x, block):
+    def _describe(self, x, block):
         name = self.names.get(getattr(x, "node", None), "").removeprefix(f"blocks.{block}.")
         shape = str(getattr(x, "shape", x))     # of a number, itself
         return f"{name} {shape}".strip().replace(" ", HARD)
@@ -140,15 +140,15 @@ def _show_forward(run, witness, B, T):
          f"heads, V = {config.vocab_size} {run.text.tokenizer.unit}s.  Each op is below the lines "
          "of source that led to it, with the shapes of its arguments and its value, what it does, "
          "and its numbers.")
-    explained, above, shown = set(), [], []
+    explained, above, first_names = set(), [], []
     for block, ops in groupby(witness.ran, lambda ran: ran.block):
         ops = list(ops)
         names = [ran.op for ran in ops]
         if block:
-            same = f"the same {len(ops)} ops" if names == shown else ", ".join(names)
-            _say(f"block {block}: {same} -> {ops[-1].made}\n| {ops[-1].numbers}", 1)
+            same = f"the same {len(ops)} ops" if names == first_names else ", ".join(names)
+            _say(f"block {block}: {same} -> {ops[-1].value}\n| {ops[-1].numbers}", 1)
             continue
-        shown = names
+        first_names = names
         for ran in ops:
             for depth, line in enumerate(ran.lines):
                 if above[:depth + 1] != ran.lines[:depth + 1]:
@@ -156,7 +156,7 @@ def _show_forward(run, witness, B, T):
             above = ran.lines
             does = "" if ran.op in explained else f"\n{meaning(ran.op)}"
             explained.add(ran.op)
-            _say(f"{ran.op}  {ran.given} -> {ran.made}{does}\n{ran.numbers}", len(above), "| ")
+            _say(f"{ran.op}  {ran.arguments} -> {ran.value}{does}\n{ran.numbers}", len(above), "| ")
 
 
 def _show_loss(run, step, counted):
@@ -185,8 +185,8 @@ def _show_backward(witness, model, batches):
     print()
     rows = [["parameter", "numbers", "its gradient"]]
     for name, parameters in grouped(model):
-        found = [witness.gradients[path] for path, _ in parameters]
-        rows.append([name, f"{sum(p.size for _, p in parameters):,}", f"{norm(found):.4g}"])
+        arrays = [witness.gradients[path] for path, _ in parameters]
+        rows.append([name, f"{sum(p.size for _, p in parameters):,}", f"{norm(arrays):.4g}"])
     _table(rows, "<>>")
 
 
@@ -234,7 +234,9 @@ def _show_loss_again(run, step, rng):
     """Show the loss after the step on its own batches, with the same dropout from `rng`."""
     _stage(f"The same {run.text.tokenizer.unit}s again")
     with mg.no_grad():
-        loss = float(np.mean([loss_of(run.model, *batch, rng).item() for batch in step.batches]))
+        losses = [mg.cross_entropy(run.model(ids, rng), targets).item()
+                  for ids, targets in step.batches]
+    loss = float(np.mean(losses))
     change = "the same"
     if loss != step.loss:
         side = "lower" if loss < step.loss else "higher"

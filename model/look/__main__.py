@@ -50,7 +50,7 @@ class Settings:
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     parser = Parser("python -m model.look", __doc__, Settings)
-    given = parser.given(argv)
+    given = parser.parse(argv)
     s = Settings(**given)
     if s.graph is None and "of" in given:
         parser.refuse(["--of says which graph is shown; give --graph too"])

@@ -19,7 +19,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad.words import number_of
-from model.checkpoint import Checkpoint, texts_of
+from model.checkpoint import Checkpoint, recorded_texts
 from model.folder import read_log
 from model.generation import USELESS, window_start, window_step
 from model.look import heads, living
@@ -141,7 +141,7 @@ def worths(model: Transformer, ids: np.ndarray) -> list[float] | None:
 def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> str:
     """Return in words what the model is."""
     model, tokenizer, training, _ = checkpoint
-    config, unit, texts = model.config, tokenizer.unit, texts_of(training)
+    config, unit, texts = model.config, tokenizer.unit, recorded_texts(training)
     count = number_of(sum(p.size for p in model.parameters()), "parameter")
     words = (f"The model has {count} in {number_of(config.n_layer, 'block')}, each with "
              f"{number_of(config.n_head, 'head')}, and {number_of(config.n_embd, 'number')} for "

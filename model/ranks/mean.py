@@ -62,13 +62,13 @@ class SharedMuon(Muon):
         self.ranks = ranks
 
     def step_matrices(self, matrices: list[tuple]) -> None:
-        shares = shared_out([p.size * min(p.shape) for p, *_ in matrices], self.ranks.size)
+        shares = share_out([p.size * min(p.shape) for p, *_ in matrices], self.ranks.size)
         super().step_matrices([matrices[i] for i in shares[self.ranks.number]])
         self.ranks.exchange([[a for i in share for a in (matrices[i][0], matrices[i][2])]
                              for share in shares])
 
 
-def shared_out(costs: list[int], size: int) -> list[list[int]]:
+def share_out(costs: list[int], size: int) -> list[list[int]]:
     """Share out tasks of these costs among `size` ranks: the costliest first, each to the rank that
     has the least to do.  Return the numbers of each rank's tasks."""
     shares = [[] for _ in range(size)]

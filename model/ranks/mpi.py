@@ -48,17 +48,17 @@ class MPIRanks(Ranks):
         self.comm = comm
         self.number = comm.Get_rank()
         self.size = comm.Get_size()
-        self.threads = self._share_of_processors()
+        self.threads = self._processor_share()
         self._exchanging = False    # or it can still take part in the next meeting
         self._rooms = {}            # for what others send to `sum`
 
-    def _share_of_processors(self):
+    def _processor_share(self):
         """Return this rank's share of the processors on which ranks of its machine may run."""
         from mpi4py import MPI
         mine = (os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity")
                 else set(range(os.cpu_count() or 1)))
-        of_machine = self.comm.Split_type(MPI.COMM_TYPE_SHARED).allgather(mine)
-        sharing = sum([not mine.isdisjoint(other) for other in of_machine])
+        affinities = self.comm.Split_type(MPI.COMM_TYPE_SHARED).allgather(mine)
+        sharing = sum([not mine.isdisjoint(other) for other in affinities])
         return max(1, compiled.thread_limit()[0] // sharing)
 
     def problems(self, settings: Settings) -> list[str]:
@@ -74,7 +74,7 @@ class MPIRanks(Ranks):
         ValueError : says which rank, and what it has.
         """
         mine = {f"--{name}": value for name, value in flags.items() if name not in OWN}
-        first, *others = self.of_each(mine | program())
+        first, *others = self.gather(mine | program())
         for number, other in enumerate(others, start=1):
             for name in sorted(first.keys() | other.keys()):
                 here, there = (rank.get(name, "left out") for rank in (other, first))
@@ -94,15 +94,15 @@ class MPIRanks(Ranks):
     def total(self, number: float) -> float:
         return sum(self.meet(number).tolist())
 
-    def from_first(self, number: float) -> float:
+    def broadcast(self, number: float) -> float:
         return float(self.meet(number)[0])
 
-    def made_by_first(self, make: Callable[[], Any]) -> Any:
+    def call_on_first(self, make: Callable[[], Any]) -> Any:
         value = make() if self.first else None
         with self._exchange():
             return self.comm.bcast(value)
 
-    def of_each(self, value: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         with self._exchange():
             return self.comm.allgather(value)
 
@@ -127,7 +127,7 @@ class MPIRanks(Ranks):
         second list from the second, and so on."""
         with self._exchange(array=True):
             for request in [self.comm.Ibcast(a, number)
-                            for number, of_rank in enumerate(arrays) for a in of_rank]:
+                            for number, theirs in enumerate(arrays) for a in theirs]:
                 _wait(request)
 
     @contextlib.contextmanager

@@ -23,7 +23,7 @@ class Settings:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    s = Settings(**Parser("python -m model.replay", __doc__, Settings).given(argv))
+    s = Settings(**Parser("python -m model.replay", __doc__, Settings).parse(argv))
     with answering("model.replay"):
         path = pathlib.Path(s.out_dir).expanduser()
         replay(path / NAN if os.path.isdir(path) else path)

@@ -23,8 +23,8 @@ from model.checkpoint import BEST, CheckpointError, is_there, load_checkpoint
 from model.folder import NAN
 from model.run import SKIPS_IN_A_ROW, Evaluation, Run, State, Step
 from model.scoring import evaluate
-from model.settings import usual_of
-from model.transformer import Transformer, loss_of
+from model.settings import usual_settings
+from model.transformer import Transformer
 
 FAR = 10
 # What helps against settings that can make a run diverge.
@@ -50,11 +50,11 @@ def record(step: Step | Evaluation, state: State) -> dict[str, Any]:
     batches = [[x.tolist(), y.tolist()] for x, y in step.batches]
     part = "validation" if isinstance(step, Evaluation) else "training"
     return {"state": state.saved() | step.before,
-            "nan": dict(part=part, step=step.number, loss=step.loss, norm=norm_of(step),
+            "nan": dict(part=part, step=step.number, loss=step.loss, norm=gradient_norm(step),
                         batches=batches)}
 
 
-def restored(training: dict[str, Any]) -> Step | Evaluation:
+def restore_step(training: dict[str, Any]) -> Step | Evaluation:
     """Return the step that `record` returned."""
     nan = training["nan"]
     batches = [(np.array(x, np.int64), np.array(y, np.int64)) for x, y in nan["batches"]]
@@ -64,7 +64,7 @@ def restored(training: dict[str, Any]) -> Step | Evaluation:
     return Step(norm=nan["norm"], **values)
 
 
-def norm_of(step: Step | Evaluation) -> float:
+def gradient_norm(step: Step | Evaluation) -> float:
     """Return the norm of the gradient; an evaluation has none."""
     return math.nan if isinstance(step, Evaluation) else step.norm
 
@@ -82,7 +82,8 @@ def repeat(step: Step | Evaluation, model: Transformer
             if isinstance(step, Evaluation):
                 now.loss = evaluate(model, x, y, len(x))
             else:
-                loss = loss_of(model, x, y, state.dropout) / len(step.batches)
+                logits = model(x, state.dropout)
+                loss = mg.cross_entropy(logits, y) / len(step.batches)
                 loss.backward()
                 now.loss += loss.item()
     if isinstance(step, Step):
@@ -131,12 +132,12 @@ def explain_end(run: Run, step: Step | Evaluation) -> str:
         after = f" after {SKIPS_IN_A_ROW} skipped steps in a row"
     else:
         keep(run, step)
-    kept = "nothing was saved yet"
+    saved = "nothing was saved yet"
     if run.last_saved is not None:
-        kept = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} "
-                f"resumes after step {run.last_saved:,}, with other settings if you give them")
+        saved = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} "
+                 f"resumes after step {run.last_saved:,}, with other settings if you give them")
     return (f"{what}, so the run ends{after}; the op that made it is named above, and "
-            f"{folder.replay_command()} repeats the first such step.  {remedy}; {kept}")
+            f"{folder.replay_command()} repeats the first such step.  {remedy}; {saved}")
 
 
 def keep(run: Run, step: Step | Evaluation) -> None:
@@ -158,7 +159,7 @@ def replay(path: str | os.PathLike) -> None:
     model, _, training, _ = load_checkpoint(path, finite=False)
     compiled.announce("compiling  ")
     try:
-        then = restored(training)
+        then = restore_step(training)
         print(f"then        {sentence(then)}")
         now, finding = repeat(then, model)
         remedy = advice(finding, training["settings"])
@@ -166,7 +167,8 @@ def replay(path: str | os.PathLike) -> None:
         raise CheckpointError(f"{path} holds no step that can be repeated ({shown(error)}); "
                               "train.py writes one to out_dir/nan.npz where a loss is not finite"
                               ) from error
-    equal = np.array_equal([then.loss, norm_of(then)], [now.loss, norm_of(now)], equal_nan=True)
+    equal = np.array_equal(
+        [then.loss, gradient_norm(then)], [now.loss, gradient_norm(now)], equal_nan=True)
     print(f"now         {sentence(now)}, "
           + ("the same bit for bit" if equal else
              "not the same: it was trained on another processor, or with other kernels")
@@ -179,7 +181,7 @@ def replay(path: str | os.PathLike) -> None:
 def far_from_usual(settings: dict[str, Any]) -> list[str]:
     """Return a remedy for each setting that is more than FAR times as strong as usual, the
     strongest first."""
-    usual = usual_of(settings.get("recipe"))
+    usual = usual_settings(settings.get("recipe"))
     remedies = {}
     for name in FARTHEST:
         value = settings.get(name)

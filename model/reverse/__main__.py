@@ -28,13 +28,13 @@ from minigrad.words import number_of
 from model.answers import answering, command_line, tell
 from model.checkpoint import BEST, save_checkpoint
 from model.command import Parser
-from model.config import HEADS, problems_of_heads
+from model.config import HEADS, head_problems
 from model.folder import Folder
 from model.interrupts import Interrupts
 from model.layers import Rng
 from model.options import as_flags, flag, problems
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
-from model.settings import problems_of_threads
+from model.settings import thread_problems
 
 TASKS = {"reverse": lambda letters: letters[::-1],
          "sort": lambda letters: "".join(sorted(letters))}
@@ -43,7 +43,7 @@ NUL, STX, ETX = "\0\2\3"        # ASCII's padding, start of text, end of text: P
 VOCABULARY = CharTokenizer(NUL + STX + ETX + LETTERS.vocabulary)
 JUDGED = 2000                   # unseen strings, all different
 QUICKLY = 200                   # of these, while training goes on
-SHOWN = 5
+EXAMPLES = 5
 SIZES = {field.name: field for field in dataclasses.fields(EncoderDecoderConfig)}
 
 
@@ -70,29 +70,29 @@ class Settings:
 
     def problems(self) -> list[str]:
         """Return the settings that cannot work, one line each."""
-        found = [*(f"--{line}" for line in problems(self)),
-                 *problems_of_heads(self.n_embd, self.n_head,
-                                    names=[f"--{name}" for name in HEADS]),
-                 *problems_of_threads(self.threads)]
+        lines = [*(f"--{line}" for line in problems(self)),
+                 *head_problems(self.n_embd, self.n_head,
+                                names=[f"--{name}" for name in HEADS]),
+                 *thread_problems(self.threads)]
         try:
             LETTERS.encode(self.text or "")
         except ValueError as error:
-            found.append(f"--text takes letters from a to z: {error}")
+            lines.append(f"--text takes letters from a to z: {error}")
         if self.text is not None and not 1 <= len(self.text) <= self.block_size:
-            found.append(f"--text has from 1 to --block_size={self.block_size} letters, and not "
+            lines.append(f"--text has from 1 to --block_size={self.block_size} letters, and not "
                          f"{len(self.text)}")
-        return found
+        return lines
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     parser = Parser("python -m model.reverse", __doc__, Settings)
-    s = Settings(**parser.given(argv))
+    s = Settings(**parser.parse(argv))
     parser.refuse(s.problems())
     with answering("model.reverse"), Interrupts(at_once=True):
         sizes = {name: getattr(s, name) for name in ("n_layer", "n_embd", "batch_size",
                                                      "block_size")}
-        check_fits(bytes_of(s), ", ".join(as_flags(sizes)))
+        check_fits(step_bytes(s), ", ".join(as_flags(sizes)))
         with Folder(s.out_dir or "") as folder:
             if s.out_dir:
                 folder.begin()
@@ -117,12 +117,12 @@ def run(s: Settings, folder: Folder) -> None:
     right = count_right(model, s.task, judged)
     tell(f"\n{right:,} of {len(judged):,} unseen strings are right, {right / len(judged):.2%}, "
          f"after {seconds:.0f} seconds of training\n")
-    shown = judged[:SHOWN] + [s.text] * bool(s.text)
-    for text, answer in zip(shown, answers(model, shown)):
-        wanted = TASKS[s.task](text)
+    examples = judged[:EXAMPLES] + [s.text] * bool(s.text)
+    for text, answer in zip(examples, answers(model, examples)):
+        right_answer = TASKS[s.task](text)
         visible = answer.replace(NUL, "?").replace(STX, "?")
         tell(f"    {text:{s.block_size}}  ->  {visible}"
-             + f"   wrong: {wanted}" * (answer != wanted))
+             + f"   wrong: {right_answer}" * (answer != right_answer))
     if s.out_dir:
         save_checkpoint(folder / BEST, model, VOCABULARY,
                         {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
@@ -130,7 +130,7 @@ def run(s: Settings, folder: Folder) -> None:
              f"    {command_line('model.look', '--out_dir', folder.path)}")
 
 
-def bytes_of(s: Settings) -> int:
+def step_bytes(s: Settings) -> int:
     """Return the bytes of all arrays, in float32, at the peak of a training step or of judging, to
     about a third.
 
@@ -165,7 +165,7 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
             fall = cosine(done / s.max_iters, s.warmup_iters / s.max_iters)
             optimizer.param_groups[0]["lr"] = (
                 s.learning_rate * warm_up(done, s.warmup_iters) * fall)
-            loss = loss_of(model, s.task, list(itertools.islice(strings, s.batch_size)), rng)
+            loss = training_loss(model, s.task, list(itertools.islice(strings, s.batch_size)), rng)
             if not math.isfinite(loss.item()):
                 raise ValueError(f"the loss became {loss.item()} at step {step:,}; train again "
                                  "with a lower --learning_rate")
@@ -180,7 +180,7 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
                          "unseen strings")
 
 
-def loss_of(model: EncoderDecoder, task: str, texts: list[str], rng: Rng = None) -> mg.Tensor:
+def training_loss(model: EncoderDecoder, task: str, texts: list[str], rng: Rng = None) -> mg.Tensor:
     """Return the mean -log p of every letter of the answers and of their end, in nats."""
     target = as_ids([STX + TASKS[task](text) + ETX for text in texts])              # (B, T + 1)
     logits = model(as_ids(texts), target[:, :-1], rng)                              # (B, T, V)

@@ -15,7 +15,7 @@ from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.random import generator
 from model.attention import AttentionOptions, MultiHeadAttention
-from model.config import problems_of_heads
+from model.config import head_problems
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
 from model.options import flag, problems
 from model.variants.heads import CrossAttention, SelfAttention, StackedHeads
@@ -37,8 +37,8 @@ class EncoderDecoderConfig:
     kind = "encoder-decoder"        # that a checkpoint names
 
     def __post_init__(self) -> None:
-        if found := problems(self) or problems_of_heads(self.n_embd, self.n_head):
-            raise ValueError(found[0])
+        if mistakes := problems(self) or head_problems(self.n_embd, self.n_head):
+            raise ValueError(mistakes[0])
 
     def check_claim(self, weights: int) -> None:
         """Refuse a file that claims more heads than its number of weights can fill, before a model

@@ -31,15 +31,15 @@ class Settings:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    Parser("python -m model.same", __doc__, Settings).given(argv)
+    Parser("python -m model.same", __doc__, Settings).parse(argv)
     with answering("model.same"):
         compiled.announce("compiling", sys.stderr)
-        found = first_difference(json.loads(FILE.read_text(encoding="utf-8")))
-        if found:
-            print(f"not the published bits: {found} ({machine()}); {advice()}")
+        difference = first_difference(json.loads(FILE.read_text(encoding="utf-8")))
+        if difference:
+            print(f"not the published bits: {difference} ({machine()}); {advice()}")
         else:
             print(f"all bits are those published ({machine()})")
-    sys.exit(1 if found else 0)
+    sys.exit(1 if difference else 0)
 
 
 def first_difference(published: dict) -> str | None:
@@ -60,14 +60,14 @@ def first_difference(published: dict) -> str | None:
 
 def in_float32(run: dict, published: dict, names: list[str]) -> str:
     """Return which op of which step differs first, and by how much the losses do."""
-    said = [f"first in {name} of step {step}"
-            for step, marks in enumerate(zip(run["marks"], published["marks"]), 1)
-            for name, ours, theirs in zip(names, *map(str.split, marks)) if ours != theirs]
-    said = said[:1] or ["in bits that leave no mark"]
+    places = [f"first in {name} of step {step}"
+              for step, marks in enumerate(zip(run["marks"], published["marks"]), 1)
+              for name, ours, theirs in zip(names, *map(str.split, marks)) if ours != theirs]
+    places = places[:1] or ["in bits that leave no mark"]
     for step, (ours, theirs) in enumerate(zip(run["losses"], published["losses"]), 1):
         if ours != theirs:
-            return f"{said[0]}; the loss of step {step} is {abs(ours - theirs):.2g} nats away"
-    return f"{said[0]}; all losses are equal"
+            return f"{places[0]}; the loss of step {step} is {abs(ours - theirs):.2g} nats away"
+    return f"{places[0]}; all losses are equal"
 
 
 def in_float64(run: dict, published: dict) -> str | None:

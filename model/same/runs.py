@@ -33,7 +33,7 @@ from minigrad.watching import Event, watch_ops
 from minigrad.random import generator
 from minigrad.watch.events import gradients
 from model import CharTokenizer, Transformer, TransformerConfig, generate
-from model.run import Run, State, decayed_and_other, optimizer_of
+from model.run import Run, State, adamw_groups, make_optimizer
 from model.settings import RECIPES, Settings
 
 FILE = pathlib.Path(__file__).with_name("published.json")
@@ -51,7 +51,7 @@ def short_run() -> dict:
     tokenizer = CharTokenizer(text)
     ids = tokenizer.encode(text)
     model = Transformer(TransformerConfig(tokenizer.vocab_size, **SIZE), SEED, np.float64)
-    optimizer = mg.AdamW(decayed_and_other(model), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    optimizer = mg.AdamW(adamw_groups(model), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1)
     state = State(SEED)
     initial = digest("<f4", *model.state_dict().values())
     read = []
@@ -88,7 +88,7 @@ def float32_run(recipe: str) -> tuple[dict, list[str]]:
         elif event.direction == "backward":
             seen.append((f"the gradient of {event.op}", [part for _, part in gradients(event)]))
     with watch_ops(note):
-        for step in train.steps(Run(s, text, model, optimizer_of(model, s))):
+        for step in train.steps(Run(s, text, model, make_optimizer(model, s))):
             seen.append(("the update of the weights", model.state_dict().values()))
             names = [name for name, _ in seen]
             losses.append(step.loss)
@@ -101,11 +101,11 @@ def float32_run(recipe: str) -> tuple[dict, list[str]]:
 def masks(dtype: type = np.float64) -> list[np.ndarray]:
     """Return what dropout keeps of arrays that are large enough for several threads."""
     rng = generator(SEED, "dropout")
-    kept = [mg.dropout(np.ones((50, 1000), dtype), p, rng).data > 0 for p in (0.1, 0.5, 0.9)]
+    masks = [mg.dropout(np.ones((50, 1000), dtype), p, rng).data > 0 for p in (0.1, 0.5, 0.9)]
     even = np.zeros((4, 4, 60, 8), dtype)       # (B, H, T, D): all scores 0, all weights the same
     one_hot = np.broadcast_to(np.eye(60, dtype=dtype), (4, 4, 60, 60))      # shows the weights
     weights = mg.scaled_dot_product_attention(even, even, one_hot, dropout_p=0.1, rng=rng)
-    return [*kept, weights.data > 0]
+    return [*masks, weights.data > 0]
 
 
 def sample() -> str:

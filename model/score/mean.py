@@ -35,16 +35,16 @@ class Ensemble(Module):
     def log_probabilities(self, ids: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield what `model.score.windows.log_probabilities` yields of one model."""
         for parts in zip(*(log_probabilities(model, ids) for model in self.models)):
-            yield parts[0][0], mean_of([logp for _, logp in parts])
+            yield parts[0][0], log_mean([logp for _, logp in parts])
 
 
-def mean_of(logps: Sequence[np.ndarray]) -> np.ndarray:
+def log_mean(logps: Sequence[np.ndarray]) -> np.ndarray:
     """Return log(mean(exp(logp))) over arrays of one shape, without underflow."""
     top = np.maximum.reduce(logps)
     return top + np.log(sum(np.exp(logp - top) for logp in logps) / len(logps))
 
 
-def averaged(first: Checkpoint, paths: Sequence[pathlib.Path]) -> Checkpoint:
+def average_checkpoints(first: Checkpoint, paths: Sequence[pathlib.Path]) -> Checkpoint:
     """Return a checkpoint of the mean of a model and of those in other files.
 
     Raises

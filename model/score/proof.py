@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from data.tokenizer import Tokenizer
 from model.generation import USELESS, Reader
-from model.score.windows import log_probabilities, windows_of
+from model.score.windows import log_probabilities, text_windows
 from model.transformer import Transformer
 
 SUM_ERROR = 1e-4        # of V float32 probabilities; rounding made 5e-7 of 65
@@ -72,7 +72,7 @@ def check_windows(model: Transformer, ids: np.ndarray, slide: bool = False) -> t
     V = model.config.vocab_size
     count = 0
     largest = 0.0
-    groups = [at for at, _ in windows_of(model, ids, slide)]
+    groups = [at for at, _ in text_windows(model, ids, slide)]
     for at in tqdm(groups, "changing futures", leave=False, disable=None):
         x = ids[at]                                                             # (B, T)
         B, T = x.shape
@@ -101,7 +101,7 @@ def predictions(model: Transformer, ids: np.ndarray, slide: bool = False
     """Yield the parts of WHOLE that each id but the first of a known text may have, (V,)."""
     reader = Reader(model, ids[None, :1], slide=slide)
     for id in tqdm(ids[1:], "compressing", leave=False, disable=None):
-        yield parts_of(reader.logits()[0])
+        yield whole_parts(reader.logits()[0])
         reader.append(id[None, None])
 
 
@@ -111,14 +111,14 @@ def decode(coded: list[int], model: Transformer, first: np.ndarray, N: int, slid
     The model reads only what has been decoded."""
     reader = Reader(model, first[None], slide=slide)
     decoder = Decoder(coded)
-    found = [*first]
+    decoded = [*first]
     for _ in tqdm(range(N - 1), "restoring", leave=False, disable=None):
-        found.append(decoder.next(parts_of(reader.logits()[0])))
-        reader.append(np.array([[found[-1]]]))
-    return np.array(found)
+        decoded.append(decoder.next(whole_parts(reader.logits()[0])))
+        reader.append(np.array([[decoded[-1]]]))
+    return np.array(decoded)
 
 
-def parts_of(logits: np.ndarray) -> np.ndarray:
+def whole_parts(logits: np.ndarray) -> np.ndarray:
     """Return the softmax of logits, (V,), as whole parts of WHOLE, each at least 1: (V,) int64."""
     p = np.exp(logits.astype(np.float64) - logits.max())
     if not math.isfinite(p.sum()):

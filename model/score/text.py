@@ -15,10 +15,10 @@ import data
 from data.tokenizer import CharTokenizer, Tokenizer, UnknownCharacterError
 from minigrad.words import first_of, in_a_line
 from model.answers import reading
-from model.checkpoint import Checkpoint, texts_of
+from model.checkpoint import Checkpoint, recorded_texts
 from model.generation import USELESS
 from model.score import colours
-from model.score.windows import log_probabilities, windows_of
+from model.score.windows import log_probabilities, text_windows
 from model.scoring import ladder, yardstick
 from model.transformer import Transformer
 
@@ -32,7 +32,7 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
         text = data.read_text(file)
     unit = tokenizer.unit
     if skip_unknown:
-        text = known_part(text, tokenizer)
+        text = leave_out_unknown(text, tokenizer)
     try:
         ids = tokenizer.encode(text)
     except UnknownCharacterError as error:
@@ -46,7 +46,7 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
     in_tokens = f" in {len(ids):,} tokens" if unit == "token" else ""
     print(f"{file}: {len(text):,} characters{in_tokens}, each but the first predicted from "
           f"earlier ones\n\n    {loss:.4f}  nats a {unit}")
-    for bits, what in bits_of(loss, text, ids, tokenizer):
+    for bits, what in bits_per_unit(loss, text, ids, tokenizer):
         print(f"    {bits:.4f}  bits a {what}")
     print(f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
     show_coloured(ids, losses, tokenizer)
@@ -83,19 +83,19 @@ def show_coloured(ids: np.ndarray, losses: np.ndarray, tokenizer: Tokenizer) -> 
     print(f"\n{scale} nats or more of each {tokenizer.unit}{rest}\n")
 
 
-def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
-            ) -> list[tuple[float, str]]:
+def bits_per_unit(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
+                  ) -> list[tuple[float, str]]:
     """Return a mean loss in bits a character and, for tokens, also in bits a byte of UTF-8.  The
     first id is not counted, as nothing predicts it."""
     bits = loss / math.log(2) * (len(ids) - 1)
     first = tokenizer.decode(ids[:1])
-    found = [(bits / max(1, len(text) - len(first)), "character")]
+    units = [(bits / max(1, len(text) - len(first)), "character")]
     if tokenizer.unit == "token":
-        found.insert(0, (bits / max(1, len(text.encode()) - len(first.encode())), "byte"))
-    return found
+        units.insert(0, (bits / max(1, len(text.encode()) - len(first.encode())), "byte"))
+    return units
 
 
-def known_part(text: str, tokenizer: Tokenizer) -> str:
+def leave_out_unknown(text: str, tokenizer: Tokenizer) -> str:
     """Return the text without the characters that the model does not know; print which they are."""
     known, unknown = tokenizer.without_unknown(text)
     if unknown:
@@ -113,7 +113,7 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
         raise ValueError("a text needs two characters or tokens to have one to predict, and this "
                          f"has {len(ids)}")
     losses = np.empty(len(ids) - 1)
-    groups = [*windows_of(model, ids, slide)]
+    groups = [*text_windows(model, ids, slide)]
     for at, new in tqdm(groups, "scoring", leave=False, disable=None if bar else True):
         of_window = np.empty(at.shape)
         for part, logp in log_probabilities(model, ids[at]):
@@ -130,7 +130,7 @@ def training_text(training: dict, tokenizer: CharTokenizer) -> data.Text:
     ------
     ValueError : the checkpoint does not name the text, or it is gone, or it has changed.
     """
-    names = texts_of(training)
+    names = recorded_texts(training)
     if not names or "text" not in training:
         raise ValueError("the checkpoint does not say which text it was trained on")
     texts = data.read_texts(names)

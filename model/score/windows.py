@@ -15,8 +15,8 @@ AT_ONCE = 4096          # ids per pass of the model
 LOGITS = 1 << 24        # numbers that are computed at once: with a large vocabulary, for few ids
 
 
-def windows_of(model: Transformer, ids: np.ndarray, slide: bool = False
-               ) -> Iterator[tuple[np.ndarray, int]]:
+def text_windows(model: Transformer, ids: np.ndarray, slide: bool = False
+                 ) -> Iterator[tuple[np.ndarray, int]]:
     """Yield windows of a text that go through the model together: the numbers of their ids, (B, T),
     and of how many of these an earlier window has predicted the next id already."""
     N = len(ids) - 1

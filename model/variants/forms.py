@@ -119,13 +119,13 @@ class LowRankValueAttention(Module):
                  dtype: type = np.float32) -> None:
         rng = np.random.default_rng(0) if rng is None else rng
 
-        def of_each_head(inputs, outputs):
+        def linear_layers(inputs, outputs):
             return [Linear(inputs, outputs, False, rng, inputs ** -0.5, dtype)
                     for _ in range(num_heads)]
-        self.query = of_each_head(d_in, d_head)
-        self.key = of_each_head(d_in, d_head)
-        self.value_down = of_each_head(d_in, d_head)
-        self.value_up = of_each_head(d_head, d_in)
+        self.query = linear_layers(d_in, d_head)
+        self.key = linear_layers(d_in, d_head)
+        self.value_down = linear_layers(d_in, d_head)
+        self.value_up = linear_layers(d_head, d_in)
 
     def __call__(self, x: Tensor) -> Tensor:
         mixed = 0

@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
                        "without a number"])
     if numbers:
         words = ["--station", *words]
-    given = parser.given(words)
+    given = parser.parse(words)
     if len(given) > 1:
         names = " and ".join(f"--{name}" for name in given)
         parser.refuse([f"{names} do different things; give one of them"])

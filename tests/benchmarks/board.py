@@ -25,7 +25,7 @@ from model.checkpoint import BEST, LAST
 from model.command import Parser
 from model.run import Step
 from model.scoring import evaluate, yardstick
-from model.settings import Settings, completed
+from model.settings import Settings, complete_settings
 from tests.benchmarks.remote import ABSENT, environment_before_minigrad, has_pytorch, pytorch
 from tests.benchmarks.report import FASTER, machine, plot
 from tests.benchmarks.timing import say
@@ -118,8 +118,8 @@ def flags_of_run(flags, unit, budget, seed, text, options):
     many characters."""
     limit = ["--minutes", f"{budget:g}"]
     if unit == "characters":
-        given = Parser("train.py", "", Settings).given([*flags, "--max_iters", "1"])
-        step = Settings(**completed(given, len(text))).characters
+        given = Parser("train.py", "", Settings).parse([*flags, "--max_iters", "1"])
+        step = Settings(**complete_settings(given, len(text))).characters
         limit = ["--max_iters", str(math.ceil(budget / step))]
     return [*flags, *limit, "--seed", str(seed), "--data", text.name,
             "--threads", str(options.threads)]
@@ -154,7 +154,7 @@ def train(flags, text):
 def train_twin(flags, text):
     """Take the run that train.py makes of these flags, with PyTorch's steps in place of minigrad's:
     the same first weights, batches, learning rates, clock and evaluations."""
-    s = Settings(**completed(Parser("train.py", "", Settings).given(flags), len(text)))
+    s = Settings(**complete_settings(Parser("train.py", "", Settings).parse(flags), len(text)))
     run = run_of(s, text)
     state, some = run.state, text.windows(s.block_size, s.eval_iters * s.batch_size)
     with pytorch(run.model, s) as twin:

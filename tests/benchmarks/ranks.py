@@ -44,7 +44,7 @@ def measure(name, steps):
                 spent = (profile.seconds[part, "part"] for part in ("clipping", "AdamW", "Muon"))
                 clocks.append((time.perf_counter(), *spent, ranks.waiting, ranks.summing))
         times = np.median(np.diff(clocks[1:], axis=0), axis=0)
-        total, clipping, adamw, shared, waiting, summing = np.mean(ranks.of_each(times), axis=0)
+        total, clipping, adamw, shared, waiting, summing = np.mean(ranks.gather(times), axis=0)
         print(json.dumps(dict(
             seconds=total, computing=total - waiting - summing, fixed=clipping + adamw,
             shared=shared, waiting=waiting, summing=summing, batch=s.batch_size,

@@ -6,7 +6,7 @@ Each text is trained on with and without the rule, in the same number of steps: 
 import pathlib
 import statistics
 
-from model.settings import MODERN, MOST_PASSES, completed
+from model.settings import MODERN, MOST_PASSES, complete_settings
 from tests.benchmarks.board import COLOURS, GREY, WHOLE, flags_of_run, read_text, train
 from tests.benchmarks.report import plot
 from tests.benchmarks.timing import say
@@ -30,7 +30,7 @@ def measure_rule(options, report):
                                      options)
                 run[name] = train(flags, text)["loss"]
             given = {"max_iters": int(flags[flags.index("--max_iters") + 1])}
-            chosen = completed(given, len(text))
+            chosen = complete_settings(given, len(text))
             found.append(run | {part: chosen[part] for part in ("ngram_dropout", "dropout")})
             report.keep("rule", found)
     show(found, options, report)

@@ -12,7 +12,7 @@ import data
 import train
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.generation import stream_many
-from model.settings import Settings, completed
+from model.settings import Settings, complete_settings
 from tests.benchmarks.board import read_text
 from tests.benchmarks.remote import ABSENT, has_pytorch, pytorch
 from tests.benchmarks.sizes import SIZES, VOCABULARY
@@ -33,7 +33,8 @@ def settings_of(name, characters):
     if size := SIZES.get(name):
         given = dict(recipe="gpt2", n_layer=size.layers, n_head=size.heads, n_embd=size.channels,
                      block_size=size.block, batch_size=size.batch, dropout=size.dropout)
-    return replace(Settings(**completed(given, characters)), minutes=None, max_iters=ENDLESS)
+    settings = Settings(**complete_settings(given, characters))
+    return replace(settings, minutes=None, max_iters=ENDLESS)
 
 
 def measure_step(size, options, report):

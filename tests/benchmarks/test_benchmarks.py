@@ -14,7 +14,7 @@ import pytest
 import data
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.command import Parser
-from model.settings import RECIPES, Settings, completed
+from model.settings import RECIPES, Settings, complete_settings
 from tests.benchmarks import board, ranks, real, sizes, timing
 from tests.benchmarks.__main__ import main, parse
 from tests.benchmarks.report import Report, earlier
@@ -155,8 +155,9 @@ def test_an_ablation_is_compared_with_the_whole_recipe_seed_by_seed(of):
 def test_each_ablation_changes_one_part_of_the_recipe_and_all_have_one():
     changed = set()
     for flags in board.WITHOUT:
-        given = Parser("train.py", "", Settings).given(["--recipe", "modern", *flags.split()])
-        before, after = (completed(flags, 1_000_000) for flags in ({"recipe": "modern"}, given))
+        given = Parser("train.py", "", Settings).parse(["--recipe", "modern", *flags.split()])
+        before = complete_settings({"recipe": "modern"}, 1_000_000)
+        after = complete_settings(given, 1_000_000)
         different = {name for name in before if after[name] != before[name]}
         assert different == given.keys() - {"recipe"}, flags
         changed |= different

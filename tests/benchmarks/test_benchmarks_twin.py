@@ -7,8 +7,8 @@ import pytest
 import minigrad as mg
 from tests.kit import TINY
 from model import Transformer, TransformerConfig
-from model.run import optimizer_of
-from model.settings import Settings, completed
+from model.run import make_optimizer
+from model.settings import Settings, complete_settings
 from tests.benchmarks import board
 from tests.benchmarks.remote import training_of
 from tests.extras import lacking
@@ -32,13 +32,13 @@ def one_thread():
 def peers(recipe):
     """A small model of a recipe with its optimiser, and their twin; no weight is 0."""
     from tests.benchmarks.twin import PyTorch
-    s = Settings(**completed({"recipe": recipe, **SMALL}, 1000))
+    s = Settings(**complete_settings({"recipe": recipe, **SMALL}, 1000))
     model, rng = Transformer(s.model_config(vocab_size=11)), np.random.default_rng(1)
     for p in model.parameters():
         p.data += 0.1 * rng.standard_normal(p.shape, np.float32)
     twin = PyTorch(dataclasses.asdict(model.config), "eager",
                    {name: w.copy() for name, w in model.state_dict().items()}, **training_of(s))
-    return s, model, optimizer_of(model, s), twin
+    return s, model, make_optimizer(model, s), twin
 
 
 def batches(count):

@@ -13,14 +13,14 @@ import train
 from minigrad import machine
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    UnknownCharacterError, save_checkpoint)
-from model.checkpoint import Checkpoint, path_of
+from model.checkpoint import Checkpoint, checkpoint_path
 from model.beginning import (Beginning, check_memory, describe_initial, load_initial, prepare,
-                             saved_settings, take_weights, training_bytes, with_characters_of)
+                             saved_settings, take_weights, training_bytes, extend_tokenizer)
 from model.command import Parser
 from model.count import sizes
 from model.folder import Folder
 from model.processes import Ranks
-from model.run import decayed_and_other, optimizer_of
+from model.run import adamw_groups, make_optimizer
 from model.settings import Settings
 from tests import kit
 from tests.kit import at_home, refusal, refused, split, written
@@ -112,7 +112,7 @@ def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
     save_checkpoint(path, model, CharTokenizer("abcde"), {"text": "x"},
                     mg.AdamW(model.parameters(), lr=0.1))
     for name in (path.parent, path, "~/out"):
-        assert path_of(str(name)) == path
+        assert checkpoint_path(str(name)) == path
         found = load_initial(str(name))
         assert found.model.config == SMALL and found.training == {"text": "x"}
         assert found.optimizer == {}        # a new run has a new one
@@ -138,12 +138,12 @@ def test_a_name_of_no_checkpoint_is_answered_with_a_remedy(name, says, tmp_path,
 
 def test_characters_that_are_new_come_last_and_the_others_keep_their_ids():
     known = CharTokenizer.of("zba")
-    tokenizer, new = with_characters_of("abcYca", known)
+    tokenizer, new = extend_tokenizer("abcYca", known)
     assert tokenizer.vocabulary == "zbaYc" and [*new.items()] == [("c", 2), ("Y", 1)]
     assert known.vocabulary == "zba"
     with pytest.raises(UnknownCharacterError):
         known.encode("c")
-    assert with_characters_of("abba", known) == (known, {})
+    assert extend_tokenizer("abba", known) == (known, {})
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -214,7 +214,7 @@ def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_siz
 
     def train():
         model = Transformer(config)
-        optimizer = mg.AdamW(decayed_and_other(model))
+        optimizer = mg.AdamW(adamw_groups(model))
         for _ in range(2):
             ids = rng.integers(config.vocab_size, size=(batch_size, config.block_size))
             logits = model(ids, rng=rng)
@@ -252,6 +252,6 @@ def test_a_step_that_needs_more_memory_than_there_is_is_refused(limited, optimiz
     assert "--n_embd 128, --ngram_rows 8192 need" in refused(model, ngrams=2)
     assert "TB of memory" in refused(1e9, inner=10 ** 9)
     for config in (usual, TransformerConfig(30, 32, 6, 2, 32, bias=True, ngrams=3)):
-        of_state = (a for *_, a in optimizer_of(Transformer(config), s).state())
+        of_state = (a for *_, a in make_optimizer(Transformer(config), s).state())
         numbers = 2 * sizes.parameters(config) + sum(a.size for a in of_state)
         assert training_bytes(config, optimizer, 0) == 4 * numbers

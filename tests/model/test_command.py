@@ -34,7 +34,7 @@ def parser(settings=Settings):
     ("--output=-- --data=--", dict(output="--", data=("--",))),
     ("-o b", dict(output="b")), ("-ob", dict(output="b")), ("--output=-b", dict(output="-b"))])
 def test_flags_give_the_settings_and_nothing_else(argv, given):
-    assert parser().given(argv.split()) == given
+    assert parser().parse(argv.split()) == given
 
 
 @pytest.mark.parametrize("argv, given, warned", [
@@ -42,7 +42,7 @@ def test_flags_give_the_settings_and_nothing_else(argv, given):
     ("--fast --no-fast -o a -ob -o c", dict(fast=False, output="c"), dict(fast=2, output=3)),
     ("--data x --data y --rate 1", dict(data=("x", "y"), rate=1.0), dict())])
 def test_of_a_flag_given_twice_the_last_counts_and_that_is_said(argv, given, warned, capsys):
-    assert parser().given(argv.split()) == given
+    assert parser().parse(argv.split()) == given
     assert capsys.readouterr().err == "".join(
         f"warning: --{name} is given {n} times; the last one counts\n"
         for name, n in warned.items())
@@ -90,7 +90,7 @@ def test_of_a_flag_given_twice_the_last_counts_and_that_is_said(argv, given, war
     ("--output=", "--output takes a value, and an empty one was given")])
 def test_each_mistake_is_answered_in_a_line_of_its_own(argv, mistakes, capsys):
     argv = argv.split() if isinstance(argv, str) else argv
-    assert refusal(SystemExit, parser().given, argv) == "2"
+    assert refusal(SystemExit, parser().parse, argv) == "2"
     lines = capsys.readouterr().err.splitlines()
     expected = mistakes.split("\n")
     assert len(lines) == len(expected)
@@ -111,7 +111,7 @@ def test_what_is_right_is_read_beside_mistakes_and_each_line_is_said_once(capsys
 
 
 def test_help_shows_the_defaults(capsys):
-    refusal(SystemExit, parser().given, ["--help"])
+    refusal(SystemExit, parser().parse, ["--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert "how many, 100 % of them (default: 10)" in said
     assert "What it does." in said
@@ -125,14 +125,14 @@ def test_help_shows_the_defaults(capsys):
 
 def test_help_shows_each_flag_once_with_what_it_takes(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    refusal(SystemExit, parser().given, ["-h"])
+    refusal(SystemExit, parser().parse, ["-h"])
     said = capsys.readouterr().out
     lines = [line.split("  ")[1] for line in said.splitlines() if line.startswith("  -")]
     assert lines == ["-h, --help", "--max_iters N", "--fast, --no-fast", "--rate X", "--table [N]",
                      "--output, -o OUTPUT", "--kind KIND", "--data DATA [DATA ...]"]
     assert said.endswith("\nA flag may have hyphens in place of underscores.\n")
     for flags in ("--max_iters 3", "--max-iters 3"):
-        assert parser().given(flags.split()) == {"max_iters": 3}
+        assert parser().parse(flags.split()) == {"max_iters": 3}
 
 
 @dataclasses.dataclass
@@ -160,5 +160,5 @@ def test_help_has_a_title_for_each_table_without_docstrings_too(doc, title, caps
 def test_settings_as_flags_are_read_back_as_what_they_were():
     settings = dict(max_iters=3, fast=False, rate=1e-05, table=0, output="b")
     words = [word for flag in as_flags(settings | {"absent": None}) for word in flag.split(" ")]
-    assert parser().given(words) == settings
+    assert parser().parse(words) == settings
     assert as_flags(dict(rate=3.0, fast=True)) == ["--rate 3", "--fast"]

@@ -3,24 +3,24 @@ import os
 
 import pytest
 
-from model.folder import Folder, Log, problems_of_folder, read_log
+from model.folder import Folder, Log, folder_problems, read_log
 from model.replay import __main__ as replay
 from model.settings import Settings
 from tests.kit import at_home, open_elsewhere, refused, written
 
 
-def test_problems_of_folder_names_what_cannot_be_written_unless_nothing_is(tmp_path, monkeypatch):
+def test_folder_problems_names_what_cannot_be_written_unless_nothing_is(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     for path in (tmp_path, tmp_path / "new" / "out"):
-        says, = problems_of_folder(Settings(out_dir=str(path)))
+        says, = folder_problems(Settings(out_dir=str(path)))
         assert says.startswith(f"--out_dir {path} cannot be written: {tmp_path} does not allow it")
-        assert problems_of_folder(Settings(out_dir=str(path), explain=True)) == []
+        assert folder_problems(Settings(out_dir=str(path), explain=True)) == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a link needs a right, and there is no /dev/null")
-def test_problems_of_folder_says_what_stands_in_the_place_of_a_folder(tmp_path):
+def test_folder_problems_says_what_stands_in_the_place_of_a_folder(tmp_path):
     def says(path):
-        said, = problems_of_folder(Settings(out_dir=str(path)))
+        said, = folder_problems(Settings(out_dir=str(path)))
         return said.removeprefix(f"--out_dir {path} cannot be written: ")
     loop, dangling, file, good = (tmp_path / name for name in ("loop", "dangling", "file", "good"))
     loop.symlink_to(loop)
@@ -35,7 +35,7 @@ def test_problems_of_folder_says_what_stands_in_the_place_of_a_folder(tmp_path):
         assert says(path) == f"{file} is a file; give a folder, such as {tmp_path}"
     assert says(os.devnull) == f"{os.devnull} is no folder; {other}"
     assert says(tmp_path / (300 * "a")) == f"File name too long; {other}"
-    assert problems_of_folder(Settings(out_dir=str(good / "out"))) == []
+    assert folder_problems(Settings(out_dir=str(good / "out"))) == []
 
 
 @pytest.mark.parametrize("command", ["train.py", "--explain", "replay", "replay of the file"])
@@ -57,7 +57,7 @@ def test_a_folder_that_may_not_be_read_is_named_in_one_line(tmp_path, monkeypatc
     assert f"cannot use {tmp_path / 'last.npz'}: Permission denied" in said
     kept = f"what is saved in {tmp_path} cannot be told: Permission denied"
     assert said.endswith(kept) == (not more)
-    assert Folder(tmp_path).kept() == kept
+    assert Folder(tmp_path).describe_saved() == kept
 
 
 # Log
@@ -129,7 +129,7 @@ def test_read_log_keeps_the_whole_lines_of_a_damaged_or_lost_log(tmp_path, capsy
 def test_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
     path = tmp_path / "log.csv"
     log_of(path, LINES[:1])
-    log_of(path, [[10, None, 4.25, 1e-3, 0.0, 0.5, 10]], start=0, skips=True)
+    log_of(path, [[10, None, 4.25, 1e-3, 0.0, 0.5, 10]], start=0, may_skip=True)
     assert read_log(path)[0] == [[*LINES[0], 0], [10, None, 4.25, 1e-3, 0, 0.5, 10]]
     Log(path, start=10)
     assert read_log(path)[0] == [LINES[0], [10, None, 4.25, 1e-3, 0, 0.5]]
@@ -150,24 +150,24 @@ def test_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_pat
     at_home(monkeypatch, tmp_path)
     home = Folder("~/out")
     assert home.path == tmp_path / "out"
-    assert home.kept() == "nothing had been saved yet"
+    assert home.describe_saved() == "nothing had been saved yet"
 
 
-def test_kept_says_of_a_folder_that_was_renamed_meanwhile_what_to_do(tmp_path):
+def test_describe_saved_says_of_a_folder_that_was_renamed_meanwhile_what_to_do(tmp_path):
     with Folder(tmp_path / "out") as folder:
         folder.begin()
         folder.path.rename(tmp_path / "moved")
-        assert "out was renamed or removed; resume with the name" in folder.kept()
+        assert "out was renamed or removed; resume with the name" in folder.describe_saved()
 
 
 @pytest.mark.parametrize("names, kept", [
     (["ckpt.npz", "log.csv"], False),
     (["last.npz"], True),
     (["previous.npz"], True)], ids=str)
-def test_kept_names_the_command_if_there_is_a_file_to_resume_from(tmp_path, names, kept):
+def test_describe_saved_names_the_command_if_there_is_a_file_to_resume_from(tmp_path, names, kept):
     for name in names:
         written(tmp_path / name, "")
-    assert kept == Folder(str(tmp_path)).kept().endswith(
+    assert kept == Folder(str(tmp_path)).describe_saved().endswith(
         f"python train.py --init_from resume --out_dir {tmp_path}")
 
 

@@ -17,15 +17,15 @@ def test_a_signal_is_recorded_the_second_one_stops_and_an_ignored_one_stays_igno
     try:
         with pytest.raises(KeyboardInterrupt):
             with Interrupts() as interrupts:
-                assert not interrupts.came
+                assert not interrupts.received
                 signal.raise_signal(number)
-                assert interrupts.came
+                assert interrupts.received
                 signal.raise_signal(number)
         assert signal.getsignal(number) is before
         signal.signal(number, signal.SIG_IGN)
         with Interrupts() as interrupts:
             signal.raise_signal(number)
-            assert not interrupts.came
+            assert not interrupts.received
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)
@@ -46,6 +46,6 @@ def test_interrupts_come_again_where_an_exception_was_swallowed(signals, at_once
 def test_interrupts_come_to_the_main_thread_alone():
     def seen():
         with Interrupts() as interrupts:
-            return interrupts.came, signal.getsignal(signal.SIGINT)
+            return interrupts.received, signal.getsignal(signal.SIGINT)
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(seen).result() == (False, signal.getsignal(signal.SIGINT))

@@ -24,6 +24,6 @@ def test_one_process_is_the_first_of_its_ranks_and_has_what_all_have():
     assert row.tolist() == [1.0, 2.0]
     assert ranks.first and (ranks.number, ranks.size) == (0, 1)
     assert ranks.any(True) and not ranks.any(False)
-    assert ranks.total(2.5) == ranks.from_first(2.5) == ranks.made_by_first(lambda: 2.5) == 2.5
-    assert ranks.of_each("flags") == ["flags"]
+    assert ranks.total(2.5) == ranks.broadcast(2.5) == ranks.call_on_first(lambda: 2.5) == 2.5
+    assert ranks.gather("flags") == ["flags"]
     assert type(ranks.muon([leaf([[1.0]])], 0.1)) is Muon

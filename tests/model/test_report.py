@@ -9,7 +9,7 @@ import pytest
 from model import report
 from model.checkpoint import Checkpoint
 from model.folder import Folder
-from model.report import standing
+from model.report import describe_evaluation
 from model.run import State, Step
 from model.settings import Settings
 from tests.kit import small_run
@@ -24,7 +24,7 @@ from tests.kit import small_run
     (3.2, "below the counted bigram")])
 def test_an_evaluation_is_compared_with_the_best_n_gram_even_if_longer_ones_are_worse(loss, says):
     counted = {"unigram": 3.31, "bigram": 3.25, "trigram": 3.51, "4-gram": 3.5}     # a short text
-    assert standing(State(0), None, loss, counted).endswith(f"   {says}")
+    assert describe_evaluation(State(0), None, loss, counted).endswith(f"   {says}")
 
 
 @pytest.mark.parametrize("taken, limit, says, longer", [
@@ -32,11 +32,12 @@ def test_an_evaluation_is_compared_with_the_best_n_gram_even_if_longer_ones_are_
     (0.25, 0.2, "2 steps in 0.25 minutes, and --minutes 0.2", "0.45"),
     (3.0, 3.0, "2 steps in 3 minutes, and --minutes 3", "6"),
     (1232.5, 1.0, "2 steps in 1232.5 minutes, and --minutes 1", "1233.5")])
-def test_nothing_left_rounds_minutes_and_names_more_than_were_taken(taken, limit, says, longer):
+def test_describe_complete_rounds_minutes_and_names_more_than_were_taken(taken, limit, says,
+                                                                         longer):
     run = small_run(minutes=limit, folder=Folder("out"))
     run.state.iteration = 2
     run.state.seconds = 60 * taken
-    said = report.nothing_left(run)
+    said = report.describe_complete(run)
     assert says in said
     assert re.search("--minutes (.*)$", said.splitlines()[1])[1] == longer
     assert float(longer) > taken
@@ -90,7 +91,7 @@ def test_show_says_once_that_the_machine_is_busy(times, told):
     ([(9.0, 0.0)], 1, "the machine was busy: the steps took 9000000000.0 times the processor time "
                       "that they had; on a free one, more of them would fit into 1 minute")],
     ids=str)
-def test_slowed_says_at_the_end_that_the_machine_was_busy(times, minutes, says):
+def test_describe_slowness_says_at_the_end_that_the_machine_was_busy(times, minutes, says):
     run = small_run(max_iters=1000, minutes=minutes)
     with report.Progress(run, {}) as progress:
         progress.bar.write = lambda *_: None
@@ -98,7 +99,7 @@ def test_slowed_says_at_the_end_that_the_machine_was_busy(times, minutes, says):
             step = Step(number, {}, loss=2.0, seconds=seconds, processor=processor)
             run.state.note_step(step.loss, step.seconds)
             progress.show(step)
-    assert progress.slowed() == says
+    assert progress.describe_slowness() == says
 
 
 @pytest.mark.parametrize("each, says", [
@@ -107,14 +108,14 @@ def test_slowed_says_at_the_end_that_the_machine_was_busy(times, minutes, says):
            "each evaluation, and 3 seconds for the last one\n"),
     (1.0, "time        about 83 minutes for the proof that the model is causal, 32 minutes for "
           "each evaluation, and 4 minutes for the last one\n")])
-def test_foretell_says_how_long_proof_and_evaluations_take_if_that_is_long(monkeypatch, capsys,
-                                                                           each, says):
+def test_print_estimates_says_how_long_proof_and_evaluations_take_if_that_is_long(
+        monkeypatch, capsys, each, says):
     run = small_run(block_size=8, eval_iters=0)
     run.windows = np.zeros((241, 8)), None
     monkeypatch.setattr(report, "seconds_an_id", lambda model, T: each)
-    monkeypatch.setattr(report, "ids_of_proof", lambda *of: 5_000 if of == (9, 8) else 0)
+    monkeypatch.setattr(report, "count_proof_ids", lambda *of: 5_000 if of == (9, 8) else 0)
     run.text = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=9), val=np.zeros(255))
-    report.foretell(run)
+    report.print_estimates(run)
     assert capsys.readouterr().out == says
 
 
@@ -162,11 +163,11 @@ def test_show_says_the_loss_and_the_speed_at_each_tenth_step(loss, said):
     (dict(minutes=0.5), "0.5 minutes of steps of 60 characters, on "),
     (dict(minutes=2.0, max_iters=1),
      "1 step of 60 characters, 0.3 times the text, or 2 minutes of them, on ")], ids=str)
-def test_of_training_says_how_many_steps_or_minutes_end_a_run(settings, says):
+def test_describe_training_says_how_many_steps_or_minutes_end_a_run(settings, says):
     run = small_run(batch_size=6, block_size=10, **settings)
-    assert report.of_training(run).startswith(says)
+    assert report.describe_training(run).startswith(says)
     run.first = 1234
-    assert report.of_training(run).endswith("; resumed after step 1,234")
+    assert report.describe_training(run).endswith("; resumed after step 1,234")
 
 
 @pytest.mark.parametrize("loss, steps, warns", [
@@ -176,7 +177,7 @@ def test_report_warns_of_a_text_from_which_nothing_was_learnt(monkeypatch, tmp_p
     run = small_run(batch_size=6, block_size=10, folder=Folder(tmp_path))
     best = Checkpoint(run.model, run.text.tokenizer, {"state": {"iteration": 7}}, {})
     monkeypatch.setattr(report, "load_checkpoint", lambda path: best)
-    monkeypatch.setattr(report, "evaluate", lambda *args: loss)
+    monkeypatch.setattr(report, "evaluate", lambda *args, **settings: loss)
     monkeypatch.setattr(report, "generate", lambda *args, **settings: "to be")
     run.state.iteration = steps
     for skipped, said in ((0, None), (1, f"of {steps} steps 1 was skipped"),
@@ -194,13 +195,13 @@ def test_compile_kernels_asks_for_those_of_a_run_and_can_be_ended(monkeypatch):
     announced = []
     monkeypatch.setattr(report.compiled, "announce", announced.append)
 
-    def compile_ahead(*parts, sample):
-        asked.append([*parts, sample])
+    def compile_ahead(**parts):
+        asked.append({name for name, is_asked in parts.items() if is_asked})
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     monkeypatch.setattr(report.compiled, "compile_ahead", compile_ahead)
     report.compile_kernels(Settings(optimizer="muon", ngrams=3, explain=True))
     report.compile_kernels(Settings(qk_norm=True, activation="swiglu"))
-    assert asked == [[True, False, True, False, False], [False, True, False, True, True]]
+    assert asked == [{"muon", "ngrams"}, {"qk_norm", "gated", "sample"}]
     assert announced == ["compiling  "] * 2
 
 

@@ -82,14 +82,14 @@ def test_main_averages_the_models_of_all_folders(trained, monkeypatch, more):
     def note(checkpoint, paths):
         averaged.extend(paths)
         return checkpoint
-    monkeypatch.setattr("model.score.mean.averaged", note)
+    monkeypatch.setattr("model.score.mean.average_checkpoints", note)
     folders = [word for _ in range(1 + more) for word in ("--out_dir", str(trained))]
     sample.main([*folders, "--max_new_tokens", "3"])
     assert averaged == more * [trained / "ckpt.npz"]
 
 
 def test_write_times_a_text_until_its_own_end(best, monkeypatch, capsys):
-    def stream_many(*arguments):
+    def stream_many(*arguments, **settings):
         yield from ([["a", "b" if n < 12 else ""] for n in range(21)])      # the last is no id's
     monkeypatch.setattr(sample, "stream_many", stream_many)
     s = sample.Settings(max_new_tokens=20, num_samples=2)
@@ -122,7 +122,7 @@ def test_a_closed_pipe_ends_it_quietly(trained):
 
 
 def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monkeypatch):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **settings):
         yield ["a", "b", "c"]
         raise KeyboardInterrupt
     monkeypatch.setattr(sample, "stream_many", interrupted)

@@ -13,7 +13,7 @@ from data import IGNORE
 from minigrad import Tensor
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.attention import attention, causal_mask
-from model.scoring import (LONG, SHORT, TOKENS, CausalityError, evaluate, ids_of_proof, ladder,
+from model.scoring import (LONG, SHORT, TOKENS, CausalityError, evaluate, count_proof_ids, ladder,
                            prove_causality, yardstick)
 from model.config import POSITIONS
 from tests import kit
@@ -275,14 +275,14 @@ def test_a_model_without_finite_logits_proves_nothing(number):
 
 
 @pytest.mark.parametrize("vocab_size, block_size", [(5, 1), (1, 8), (5, 2), (5, 64), (40, 90)])
-def test_ids_of_proof_are_those_that_the_model_reads(vocab_size, block_size):
+def test_count_proof_ids_are_those_that_the_model_reads(vocab_size, block_size):
     read = []
 
     def model(ids):
         read.append(ids.size)
         return mg.Tensor(np.zeros((*ids.shape, 1)))
     prove_causality(model, vocab_size, block_size)
-    assert ids_of_proof(vocab_size, block_size) == sum(read)
+    assert count_proof_ids(vocab_size, block_size) == sum(read)
     assert bool(read) == (vocab_size > 1 and block_size > 1)
 
 

@@ -11,8 +11,8 @@ import data
 from model.checkpoint import BEST, LAST, PREVIOUS
 from model.command import Parser
 from model.folder import LOG
-from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, completed,
-                            described, resolve_fine_tuned, resolve_from_scratch,
+from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, complete_settings,
+                            describe_settings, resolve_fine_tuned, resolve_from_scratch,
                             resolve_resumed)
 from model.config import TransformerConfig
 
@@ -87,13 +87,13 @@ def test_a_setting_that_is_unusual_and_works_is_not_warned_of(given):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_works_and_what_is_given_stands_beside_it(name):
-    s = Settings(**completed({"recipe": name}, BUILT_IN))
+    s = Settings(**complete_settings({"recipe": name}, BUILT_IN))
     assert s.problems() == s.warnings() == []
     assert s.recipe == name
     assert list(RECIPES[name]) == list(MODERN)
     assert (*RECIPES,) == Settings.__dataclass_fields__["recipe"].metadata["choices"]
     assert dataclasses.replace(s, n_layer=2, bias=True) == Settings(
-        **completed({"recipe": name, "n_layer": 2, "bias": True}, BUILT_IN))
+        **complete_settings({"recipe": name, "n_layer": 2, "bias": True}, BUILT_IN))
     assert s.minutes == 3.0
     s = resolve_from_scratch({}, BUILT_IN)
     assert dataclasses.replace(s, dropout=0.0, ngram_dropout=0.5) == Settings(**MODERN, minutes=3.0)
@@ -119,7 +119,7 @@ def test_a_run_ends_by_its_flags_or_the_clock(given, characters, minutes, max_it
     {"max_iters": -1}, {"recipe": "modem"}, {"block_size": -3, "minutes": 1e308}], ids=str)
 def test_settings_that_cannot_work_are_left_for_their_answer(given):
     for characters in (0, 1, 1_000, BUILT_IN):
-        problem, = Settings(**completed(given, characters)).problems()
+        problem, = Settings(**complete_settings(given, characters)).problems()
         assert problem.startswith(f"--{next(iter(given))} is ")
 
 
@@ -136,14 +136,14 @@ def test_settings_that_cannot_work_are_left_for_their_answer(given):
     (1_000, 30.0, 0.15, 0.7),
     (5_000_000, 60.0, 0.0, 0.65)])
 def test_dropout_grows_with_the_passes_over_a_text(characters, minutes, dropout, ngram_dropout):
-    chosen = completed({"minutes": minutes}, characters)
+    chosen = complete_settings({"minutes": minutes}, characters)
     assert (chosen["dropout"], chosen["ngram_dropout"]) == (dropout, ngram_dropout)
     windows = round(minutes * 1_000_000 / 256)
     if characters > 10_000:
         for batch in 8, 2:              # as many characters
             by_steps = {"max_iters": windows // batch, "batch_size": batch}
-            assert completed(by_steps, characters)["dropout"] == chosen["dropout"]
-    assert GPT2["dropout"] == completed(
+            assert complete_settings(by_steps, characters)["dropout"] == chosen["dropout"]
+    assert GPT2["dropout"] == complete_settings(
         {"minutes": minutes, "recipe": "gpt2"}, characters)["dropout"]
 
 
@@ -151,7 +151,7 @@ def test_dropout_grows_with_the_passes_over_a_text(characters, minutes, dropout,
     90, 200, 350, 1_000, 2_559, 2_560, 2_570, 2_580, 10_000, 20_000, 160_000])
 def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_judged(characters):
     text = "to be or not to be" * (characters // 18 + 1)
-    s = Settings(**completed({}, characters))
+    s = Settings(**complete_settings({}, characters))
     assert data.Text(text[:characters]).problems(s.block_size) == []
     assert s.block_size == 256 or characters // 10 <= 2 * s.block_size
     assert s.steps >= LEAST_STEPS
@@ -171,7 +171,7 @@ def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_ju
     (dict(max_iters=27, warmup_iters=20, eval_interval=50), 3_000, 20, 50),
     (dict(max_iters=27, recipe="gpt2"), 3_000, 100, 200)], ids=str)
 def test_a_short_run_warms_up_less(given, characters, warmup_iters, eval_interval):
-    s = Settings(**completed(given, characters))
+    s = Settings(**complete_settings(given, characters))
     assert (s.warmup_iters, s.eval_interval) == (warmup_iters, eval_interval)
 
 
@@ -201,19 +201,20 @@ def test_a_large_model_is_evaluated_less_often_in_a_short_run(given, n_layer, ch
     ({"minutes": 1.5, "max_iters": 9, "qk_norm": False},
      "qk_norm ngram_dropout warmup_iters minutes max_iters"),
     ({"n_kv_head": 2, "norm": "rms_gain"}, "norm n_kv_head minutes")], ids=str)
-def test_described_in_flags_a_run_is_the_same_and_only_what_differs_is_named(given, differ):
-    s = Settings(**completed(given, BUILT_IN))
-    said = described(s)
+def test_describe_settings_in_flags_a_run_is_the_same_and_only_what_differs_is_named(given, differ):
+    s = Settings(**complete_settings(given, BUILT_IN))
+    said = describe_settings(s)
     assert all(len(line) <= 100 for line in said.splitlines())
     name, *flags = shlex.split(said.replace(", with", ""))
-    again = Parser("train.py", "", Settings).given(["--recipe", name, *flags])
+    again = Parser("train.py", "", Settings).parse(["--recipe", name, *flags])
     assert resolve_from_scratch(again, BUILT_IN) == s
     assert re.findall(r"--(?:no-)?(\w+)", said) == differ.split()
 
 
 # A resumed run, and fine-tuning
 
-EARLIER = Settings(**completed(dict(recipe="gpt2", seed=5, minutes=3.0, max_iters=9, n_embd=64), 0))
+EARLIER = Settings(**complete_settings(
+    dict(recipe="gpt2", seed=5, minutes=3.0, max_iters=9, n_embd=64), characters=0))
 CONFIG = TransformerConfig(9, block_size=32, n_layer=2, n_head=2, n_embd=8, n_inner=24, norm="rms",
                            dropout=0.2, ngrams=3, ngram_dropout=0.3)
 
@@ -252,7 +253,7 @@ def test_a_resumed_run_cannot_become_another_one(name, value):
 def test_fine_tuning_has_the_architecture_of_the_model_and_its_own_training():
     given = {"learning_rate": 1.0, "dropout": 0.1, "block_size": 16, "seed": 5}
     s, mistakes = resolve_fine_tuned(given, CONFIG, BUILT_IN)
-    assert mistakes == [] and s == Settings(**completed(given | {
+    assert mistakes == [] and s == Settings(**complete_settings(given | {
         name: getattr(CONFIG, name) for name in MODEL
         if name not in ("dropout", "ngram_dropout", "block_size")}, BUILT_IN))
     assert s.model_config(11, CONFIG) == dataclasses.replace(

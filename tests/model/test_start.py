@@ -128,10 +128,10 @@ def test_without_numpy_or_tqdm_one_line_says_what_is_not_installed(tmp_path, mon
     assert done.stderr.startswith("numpy is not installed for this Python (")
     assert done.stderr.endswith(f"-m pip install -e {shlex.quote(str(ROOT))}\n")
     find = importlib.util.find_spec
-    assert start.what_is_missing() == ""
+    assert start.find_missing_library() == ""
     monkeypatch.setattr(importlib.util, "find_spec",
                         lambda name: None if name == "tqdm" else find(name))
-    assert start.what_is_missing().startswith("tqdm is not installed for this Python (")
+    assert start.find_missing_library().startswith("tqdm is not installed for this Python (")
 
 
 def test_end_all_ranks_says_who_it_is_and_ends_by_a_signal(monkeypatch, capsys):
@@ -187,12 +187,12 @@ def test_what_hides_a_package_is_named_with_the_remedy(file, tmp_path):
     assert done.stderr == ""
 
 
-def test_in_the_way_names_a_folder_too_and_never_the_packages_themselves(monkeypatch):
-    assert start.in_the_way() == ""
+def test_find_hiding_file_names_a_folder_too_and_never_the_packages_themselves(monkeypatch):
+    assert start.find_hiding_file() == ""
     spec = importlib.machinery.ModuleSpec("data", None, is_package=True)
     spec.submodule_search_locations.append("texts/data")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    assert start.in_the_way().startswith("texts/data hides this project's package data")
+    assert start.find_hiding_file().startswith("texts/data hides this project's package data")
 
 
 def test_pip_installs_this_folder_as_one_of_the_path_before_which_no_users_folder_comes():

@@ -19,7 +19,7 @@ from tests.model.forms import IDS, OPTIONS, PARTS, SMALL, TARGETS, changed, enla
 pytestmark = pytest.mark.late
 
 
-def loss_of(model, rng=None):
+def training_loss(model, rng=None):
     return mg.cross_entropy(model(IDS, rng), TARGETS)
 
 
@@ -30,7 +30,7 @@ def loss_of(model, rng=None):
     (20, True, {}),
     *((8, True, dict(n_embd=12, n_head=3, bias=True) | options)
       for options in OPTIONS + PARTS)], ids=str)
-def test_loss_of_has_gradients_that_agree_with_central_differences(factor, dropout, options):
+def test_training_loss_has_gradients_that_agree_with_central_differences(factor, dropout, options):
     model = Transformer(changed(**options), seed=1, dtype=np.float64)
     if factor > 1:
         enlarged(model, factor)
@@ -39,7 +39,7 @@ def test_loss_of_has_gradients_that_agree_with_central_differences(factor, dropo
     def f(*tensors):
         for path, tensor in zip(state, tensors):
             put(model, path, tensor)
-        return loss_of(model, np.random.default_rng(1) if dropout else None)
+        return training_loss(model, np.random.default_rng(1) if dropout else None)
     assert mg.gradcheck(f, *state.values(), rtol=1e-6, atol=1e-6, directions=1)
 
 
@@ -101,10 +101,10 @@ def test_Block_with_zero_init_begins_by_passing_on_what_it_reads_and_learns():
         assert p.data.any() != path.endswith(("out.weight", "down.weight")), path
         assert not p.data.any() or np.array_equal(p.data, usual.state_dict()[path]), path
     optimizer = mg.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
-    assert loss_of(model).item() > 1.5
+    assert training_loss(model).item() > 1.5
     for _ in range(40):
         optimizer.zero_grad()
-        loss = loss_of(model)
+        loss = training_loss(model)
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.1

@@ -9,10 +9,10 @@ from model.settings import Settings
 from tests.kit import random_config
 
 
-def optimizer_of(model, kind):
+def make_optimizer(model, kind):
     """An optimiser of this kind; Muon has AdamW beside it."""
     return (mg.SGD(model.parameters(), momentum=0.5) if kind == "sgd" else
-            run.optimizer_of(model, Settings(optimizer=kind)))
+            run.make_optimizer(model, Settings(optimizer=kind)))
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "muon"])
@@ -21,7 +21,7 @@ def test_a_model_of_a_random_configuration_is_saved_loaded_trained_and_sampled(
         tmp_path, seed, kind):
     rng, path = np.random.default_rng([seed, len(kind)]), tmp_path / "ckpt.npz"
     model = Transformer(random_config(rng), seed, rng.choice([np.float32, np.float64]))
-    config, optimizer = model.config, optimizer_of(model, kind)
+    config, optimizer = model.config, make_optimizer(model, kind)
     tokenizer = CharTokenizer("".join(map(chr, range(100, 100 + config.vocab_size))))
     ids = rng.integers(config.vocab_size, size=(2, min(config.block_size, 10)))
 
@@ -33,7 +33,7 @@ def test_a_model_of_a_random_configuration_is_saved_loaded_trained_and_sampled(
     save_checkpoint(path, model, tokenizer, None, optimizer)
     found, _, _, state = load_checkpoint(path)
     assert found.config == config
-    resumed = optimizer_of(found, kind)
+    resumed = make_optimizer(found, kind)
     restore_optimizer(resumed, found, state, steps=1)
     step(model, optimizer)
     step(found, resumed)

@@ -14,7 +14,7 @@ from minigrad.kernels.compiler import compiling
 from model import CharTokenizer, Transformer, generate
 from model.kv_cache import decoder
 from model.processes import Ranks
-from model.run import optimizer_of
+from model.run import make_optimizer
 from model.settings import RECIPES, Settings
 from tests.kit import compiled_only
 from tests.minigrad.kernels.newly import doubled
@@ -114,7 +114,7 @@ def step_and_sample(settings):
     """The weights of a model after a step, and what it then writes."""
     s = Settings(**settings | SMALL)
     model = Transformer(s.model_config(20), seed=0)
-    optimizer = optimizer_of(model, s, Ranks())
+    optimizer = make_optimizer(model, s, Ranks())
     ids = np.arange(34).reshape(2, 17) % 20
     logits = model(ids[:, :-1], rng=np.random.default_rng(0))
     (mg.cross_entropy(logits, ids[:, 1:]) + mg.softmax(logits).max()).backward()

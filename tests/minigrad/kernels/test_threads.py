@@ -16,7 +16,7 @@ from minigrad import compiled
 from minigrad.kernels.compiler import compiling, threads
 from model import Transformer, TransformerConfig
 from model.reverse import __main__ as reverse
-from model.run import decayed_and_other
+from model.run import adamw_groups
 from model.settings import Settings
 from tests.kit import compiled_only
 from tests.minigrad.kernels.newly import Slow
@@ -220,7 +220,7 @@ def weights_after_training(seed):
     """Of a run of some steps; every other one also looks at the loss without recording."""
     model = Transformer(TransformerConfig(30, 32, n_layer=1, n_head=2, n_embd=32, dropout=0.1),
                         seed=seed)
-    optimizer = mg.AdamW(decayed_and_other(model), lr=1e-2)
+    optimizer = mg.AdamW(adamw_groups(model), lr=1e-2)
     rng = np.random.default_rng(seed)
     for step in range(12):
         ids = rng.integers(30, size=(8, 33))

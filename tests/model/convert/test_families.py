@@ -131,7 +131,7 @@ def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(opti
     said = refusal(FormatError, families.family_of, TransformerConfig(**SIZES, **options))
     assert says in said
     flags = said.partition("train a model with ")[2].partition(", or")[0].split()
-    without = Parser("train.py", "", Settings).given(flags)
+    without = Parser("train.py", "", Settings).parse(flags)
     assert families.family_of(TransformerConfig(**SIZES | options | without))
 
 

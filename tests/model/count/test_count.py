@@ -12,7 +12,7 @@ import train
 from minigrad import formulas
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.count import __main__ as count
-from model.run import optimizer_of
+from model.run import make_optimizer
 from model.settings import Settings
 from model.config import ACTIVATIONS, NORMS, POSITIONS
 from tests import plain
@@ -62,7 +62,7 @@ def test_every_part_has_as_many_parameters_as_the_model_that_is_built(settings):
     config = TransformerConfig(**settings)
     model = Transformer(config)
     total, first = built(model)
-    layer = count.of_a_layer(config)
+    layer = count.layer_parameters(config)
     outside = count.outside_layers(config)
     assert packed(layer) == first and count.parameters(config) == total.total()
     assert Counter({name: config.n_layer * n for name, n in first.items()}) + outside == total
@@ -80,14 +80,14 @@ def test_parameters_of_what_no_array_of_numpy_can_hold_are_refused(sizes):
 
 def test_a_hundred_million_layers_are_counted_without_building_them():
     one, many = (TransformerConfig(**SMALL | dict(n_layer=n)) for n in (1, 10 ** 8))
-    of_a_layer = count.of_a_layer(one)
-    assert count.of_a_layer(many) == of_a_layer
-    assert count.parameters(many) - count.parameters(one) == (10 ** 8 - 1) * of_a_layer.total()
+    each = count.layer_parameters(one)
+    assert count.layer_parameters(many) == each
+    assert count.parameters(many) - count.parameters(one) == (10 ** 8 - 1) * each.total()
 
 
 def test_gpt3s_attention_has_the_published_58_billion_parameters():
     total, first = built(Transformer(GPT3, dtype=None))
-    layer = count.of_a_layer(GPT3)
+    layer = count.layer_parameters(GPT3)
     table = count.parameter_table(GPT3)
     assert packed(layer) == first and total.total() == count.parameters(GPT3)
     rows = {line[:20].strip(): line.split() for line in table}
@@ -131,7 +131,7 @@ def test_bytes_are_those_of_the_arrays(optimizer, tied, parts):
     config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40,
                                bias=True, tied=tied, **parts)
     model = Transformer(config)
-    state = optimizer_of(model, Settings(optimizer=optimizer)).state()
+    state = make_optimizer(model, Settings(optimizer=optimizer)).state()
     rows = {line[:45].strip(): re.split("  +", line[45:].strip())
             for line in count.bytes_table(config, optimizer)}
     weights = sum(p.data.nbytes for p in model.parameters())

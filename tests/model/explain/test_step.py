@@ -16,7 +16,7 @@ from minigrad.watch.text import norm, rms
 from model import CharTokenizer, Transformer
 from model.command import Parser
 from model.explain.step import WIDTH, grouped
-from model.run import State, decayed_and_other
+from model.run import State, adamw_groups
 from model.settings import Settings
 from tests.kit import ROOT, TINY, losses, run, written
 
@@ -56,7 +56,7 @@ def step(request, small_text, tmp_path_factory):
     """A step as it is explained, and the same step computed directly."""
     flags = SETTINGS[request.param]
     said = explained(small_text, tmp_path_factory.mktemp("out"), *flags)
-    s = Settings(**Parser("train.py", "", Settings).given(
+    s = Settings(**Parser("train.py", "", Settings).parse(
         ["--data", str(small_text), *TINY, *flags]))
     text = data.read_texts(s.data).characters
     tokenizer = CharTokenizer(text)
@@ -74,7 +74,7 @@ def step(request, small_text, tmp_path_factory):
     gradients = {name: p.grad.copy() for name, p in model.named_parameters()}
     mg.clip_grad_norm_(model.parameters(), s.grad_clip or math.inf)
     lr = s.learning_rate / (s.warmup_iters + 1)
-    mg.AdamW(decayed_and_other(model), lr, (s.beta1, s.beta2),
+    mg.AdamW(adamw_groups(model), lr, (s.beta1, s.beta2),
              weight_decay=s.weight_decay).step()
     return SimpleNamespace(
         s=s, tokenizer=tokenizer, model=model, before=before, gradients=gradients, lr=lr,

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import train
-from model.start import launched
+from model.start import launcher_rank
 from model.ranks.mean import OverRanks
 from model import run
 
@@ -51,6 +51,6 @@ def average(mean, loss):
 if __name__ == "__main__":
     number = int(sys.argv.pop(1))
     fault = globals()[sys.argv.pop(1)]
-    if launched()[0] == number:
+    if launcher_rank()[0] == number:
         OverRanks.average = average
     train.main()

@@ -8,7 +8,7 @@ from model import start
 from model.processes import Ranks
 from model.run import join
 from model.ranks import launch, mpi
-from model.start import launched
+from model.start import launcher_rank
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def launcher(monkeypatch):
     ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None)])
 def test_a_launcher_tells_the_rank_and_an_allocation_does_not(launcher, environment, expected):
     launcher(**environment)
-    assert launched() == expected
+    assert launcher_rank() == expected
 
 
 @pytest.mark.parametrize("environment", [{}, {"PMI_RANK": "0", "PMI_SIZE": "1"}])
@@ -81,7 +81,7 @@ class Pair(Ranks):
     def __init__(self, **other):
         self.other = other
 
-    def of_each(self, value):
+    def gather(self, value):
         return [value, value | self.other]
 
 
@@ -89,7 +89,7 @@ def test_ranks_that_are_alike_pass_wherever_their_files_are():
     Ranks().check_alike({"beta1": 0.5})
     pair = Pair()
     sent = []
-    pair.of_each = lambda value: sent.append(value) or [value, value]
+    pair.gather = lambda value: sent.append(value) or [value, value]
     mpi.MPIRanks.check_alike(pair, {"beta1": 0.5, "threads": 3, "out_dir": "a", "data": "b"})
     assert "--beta1" in sent[0]
     assert not {"--threads", "--out_dir", "--data"} & sent[0].keys()

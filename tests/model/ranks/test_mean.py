@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.processes import Ranks
-from model.ranks.mean import shared_out
+from model.ranks.mean import share_out
 from model.ranks.mpi import MPIRanks
 from model.settings import Settings
 from tests.model.ranks import together
@@ -62,7 +62,7 @@ def test_a_wrong_mean_is_noticed(by_ranks, wrong):
     ([2, 2, 2], 3, [[0], [1], [2]]),
     ([7], 3, [[0], [], []])])
 def test_the_costliest_goes_to_the_rank_with_the_least_to_do(costs, size, expected):
-    assert shared_out(costs, size) == expected
+    assert share_out(costs, size) == expected
 
 
 @pytest.mark.parametrize("settings, size, says", [

@@ -14,7 +14,7 @@ import data
 import minigrad as mg
 import train
 from minigrad.random import RowsFrom
-from model.start import launched
+from model.start import launcher_rank
 from model.run import join
 from model.ranks import mpi
 from model.ranks.mean import OverRanks
@@ -50,7 +50,7 @@ def results_of(name, ranks, steps=STEPS):
     real = optimizer.step
     optimizer.step = step
     taken = list(itertools.islice(train.steps(run), steps))
-    assert len(set(ranks.of_each(run.state.seconds))) == 1, "a clock for each rank"
+    assert len(set(ranks.gather(run.state.seconds))) == 1, "a clock for each rank"
     names = {id(p): name for name, p in model.named_parameters()}
     return {"losses": np.array([step.loss for step in taken]),
             "norms": np.array([step.norm for step in taken]),
@@ -99,17 +99,17 @@ WRONG = MeanOfMeans, CountedTwice, DropoutByOwnRow, ClippedBefore, LeftOut, Loss
 
 def main(size, folder):
     """The command, which starts itself in ranks."""
-    if launched() is None:
+    if launcher_rank() is None:
         ended = in_ranks(int(size), "-m", "tests.model.ranks.together", size, folder)
         sys.exit(ended.returncode and ended.stderr)
     with join("together.py") as ranks:
         found = {}
         assert ranks.any(ranks.number == 1) and not ranks.any(False)
-        assert ranks.made_by_first(lambda: ranks.number) == 0
+        assert ranks.call_on_first(lambda: ranks.number) == 0
         for name in list(RUNS)[:2] if ranks.size > 3 else RUNS:     # four of them take their time
             results = results_of(name, ranks)
             bits = b"".join(a.tobytes() for a in results.values())
-            digests = ranks.of_each(hashlib.sha256(bits).hexdigest())
+            digests = ranks.gather(hashlib.sha256(bits).hexdigest())
             assert len(set(digests)) == 1, f"ranks differ in {name}"
             found |= {f"{name}/{key}": a for key, a in results.items()}
             again = results_of(name, ranks, steps=5)["losses"]

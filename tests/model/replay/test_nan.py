@@ -10,7 +10,7 @@ import minigrad as mg
 from minigrad.watch.source import definition
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.settings import MODERN
-from model.replay.nan import advice, find_op, record, repeat, replay, restored, sentence
+from model.replay.nan import advice, find_op, record, repeat, replay, restore_step, sentence
 from model.run import Evaluation, State, Step
 from tests.kit import forward_backward, refusal
 
@@ -105,7 +105,7 @@ def test_a_step_survives_json_exactly_and_says_what_is_not_finite():
     step = bad_step(math.inf, n=2)
     state = State(seed=0)
     written = record(step, state)
-    other = restored(json.loads(json.dumps(written)))
+    other = restore_step(json.loads(json.dumps(written)))
     assert record(other, state)["nan"] | {"norm": 0} == written["nan"] | {"norm": 0}
     assert written["state"] == state.saved()
     assert math.isnan(other.norm)
@@ -118,7 +118,7 @@ def test_an_evaluation_survives_json_and_is_repeated_as_one(tmp_path, capsys):
     model.token_embedding.weight.data[:] = math.nan
     then = Evaluation(12, State(seed=0).before_step(), batches(), math.nan)
     written = record(then, State(seed=0))
-    other = restored(json.loads(json.dumps(written)))
+    other = restore_step(json.loads(json.dumps(written)))
     assert isinstance(other, Evaluation)
     assert other.number == 12 and math.isnan(other.loss)
     replay(nan_file(tmp_path / "nan.npz", model, written))

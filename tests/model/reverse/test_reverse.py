@@ -43,12 +43,12 @@ def unseen():
 
 def test_it_learns_to_reverse_99_percent_of_the_strings_that_it_has_not_seen(monkeypatch, unseen):
     seen = set()
-    loss_of = reverse.loss_of
+    training_loss = reverse.training_loss
 
     def noting(model, task, texts, rng):
         seen.update(texts)
-        return loss_of(model, task, texts, rng)
-    monkeypatch.setattr(reverse, "loss_of", noting)
+        return training_loss(model, task, texts, rng)
+    monkeypatch.setattr(reverse, "training_loss", noting)
     model = new_model(SHORT)
     assert reverse.count_right(model, "reverse", unseen) == 0
     reverse.train(SHORT, model, unseen)
@@ -73,7 +73,7 @@ def test_training_sees_no_string_that_is_kept_out_and_a_tenth_is_and_the_seed_dr
 @pytest.mark.parametrize("s", [
     SMALL, Settings(n_layer=4, n_embd=64, n_head=4), Settings(n_embd=128, batch_size=8),
     Settings(n_layer=3, bias=True, dropout=0.1)], ids=str)
-def test_bytes_of_is_what_a_step_allocates_to_a_third_and_knows_judging(monkeypatch, s):
+def test_step_bytes_is_what_a_step_allocates_to_a_third_and_knows_judging(monkeypatch, s):
     monkeypatch.setattr(reverse, "JUDGED", 0)
     s = dataclasses.replace(s, max_iters=2)
 
@@ -84,7 +84,7 @@ def test_bytes_of_is_what_a_step_allocates_to_a_third_and_knows_judging(monkeypa
     train()             # so that what is compiled is not counted
     with memory() as allocated:
         model = train()
-    assert 0.75 < reverse.bytes_of(s) / allocated[0] < 1.34
+    assert 0.75 < reverse.step_bytes(s) / allocated[0] < 1.34
     texts = ["a" * s.block_size] * 500
     reverse.count_right(model, "sort", texts)
     with memory() as allocated:
@@ -92,13 +92,13 @@ def test_bytes_of_is_what_a_step_allocates_to_a_third_and_knows_judging(monkeypa
     monkeypatch.setattr(reverse, "JUDGED", 500)
     one = dataclasses.replace(s, batch_size=0)
     weights = 16 * sum(p.size for p in model.parameters())
-    assert 0.75 < (reverse.bytes_of(one) - weights) / allocated[0] < 1.34
+    assert 0.75 < (reverse.step_bytes(one) - weights) / allocated[0] < 1.34
 
 
-def test_bytes_of_counts_a_layer_four_times_for_a_step():
+def test_step_bytes_counts_a_layer_four_times_for_a_step():
     layers = [dataclasses.replace(SMALL, n_embd=256, batch_size=0, n_layer=n) for n in (1, 2)]
     one, two = (sum(p.size for p in new_model(s).parameters()) for s in layers)
-    counted = reverse.bytes_of(layers[1]) - reverse.bytes_of(layers[0])
+    counted = reverse.step_bytes(layers[1]) - reverse.step_bytes(layers[0])
     assert np.isclose(counted, 4 * 4 * (two - one), rtol=0.01)
 
 
@@ -106,12 +106,12 @@ def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
     assert as_ids(["\2ba\3", "c"]).tolist() == [[BEGIN, 4, 3, END], [5, PAD, PAD, PAD]]
     model = new_model(SMALL)
     texts = ["abc", "a", "zzzzz"]
-    each = [reverse.loss_of(model, "sort", [text]).item() * (len(text) + 1) for text in texts]
-    assert np.isclose(reverse.loss_of(model, "sort", texts).item(), sum(each) / (3 + 1 + 5 + 3),
-                      rtol=1e-5)
+    each = [reverse.training_loss(model, "sort", [text]).item() * (len(text) + 1) for text in texts]
+    mean = sum(each) / (3 + 1 + 5 + 3)
+    assert np.isclose(reverse.training_loss(model, "sort", texts).item(), mean, rtol=1e-5)
     by_hand = model(as_ids(["ca"]), as_ids(["\2ac"])).data[0]           # logits after begin, a, c
     logp = by_hand - np.log(np.exp(by_hand).sum(axis=-1, keepdims=True))
-    assert np.isclose(reverse.loss_of(model, "sort", ["ca"]).item(),
+    assert np.isclose(reverse.training_loss(model, "sort", ["ca"]).item(),
                       -logp[[0, 1, 2], [3, 5, END]].mean(), rtol=1e-5)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import minigrad as mg
 from model import Transformer, TransformerConfig, load_checkpoint, sample, save_checkpoint
-from model.score.mean import Ensemble, averaged, mean_of
+from model.score.mean import Ensemble, average_checkpoints, log_mean
 from model.score.text import text_losses
 from tests.kit import refusal, written
 
@@ -42,8 +42,8 @@ def test_its_blocks_are_the_shortest(two):
 @pytest.mark.parametrize("logs, mean", [
     ([-2000, -2000], -2000), ([-np.log(2), -3000], -np.log(4)),
     *((np.log(p), np.log(np.mean(p))) for p in ([0.3], [0.1, 0.2, 0.6], [0.1, 0.2, 0.3, 0.8]))])
-def test_mean_of_divides_by_the_number_of_models_and_does_not_underflow(logs, mean):
-    assert np.allclose(mean_of([np.array([log]) for log in logs]), mean, rtol=1e-12)
+def test_log_mean_divides_by_the_number_of_models_and_does_not_underflow(logs, mean):
+    assert np.allclose(log_mean([np.array([log]) for log in logs]), mean, rtol=1e-12)
 
 
 def test_a_text_is_scored_by_the_mean_of_the_probabilities(two):
@@ -71,15 +71,16 @@ def test_another_vocabulary_is_refused_by_name(trained, tmp_path):
     tokenizer = type(first.tokenizer)("other letters")
     save_checkpoint(path, Transformer(TransformerConfig(tokenizer.vocab_size, 4, 1, 1, 4)),
                     tokenizer)
-    assert f"{path} has another vocabulary" in refusal(ValueError, averaged, first, [path])
+    message = refusal(ValueError, average_checkpoints, first, [path])
+    assert f"{path} has another vocabulary" in message
 
 
 def test_ngrams_are_counted_only_if_all_were_trained_on_one_text(trained, tmp_path):
     first = load_checkpoint(trained / "ckpt.npz")
-    assert averaged(first, [trained / "ckpt.npz"]).training == first.training
+    assert average_checkpoints(first, [trained / "ckpt.npz"]).training == first.training
     path = tmp_path / "ckpt.npz"
     save_checkpoint(path, first.model, first.tokenizer, first.training | {"text": "another"})
-    assert averaged(first, [path]).training == {}
+    assert average_checkpoints(first, [path]).training == {}
 
 
 def test_its_score_is_proven_to_be_one_of_probabilities(trained, tmp_path, capsys):

@@ -148,7 +148,7 @@ def test_the_arithmetic_coder_restores_ids_of_any_probability(likely):
 
 
 def test_an_id_that_the_model_rules_out_is_coded_too():
-    parts = proof.parts_of(np.array([0, -40, 1], np.float32))
+    parts = proof.whole_parts(np.array([0, -40, 1], np.float32))
     bits = encode([0, 1, 2], [parts] * 3)
     decoder = Decoder(bits)
     assert [decoder.next(parts) for _ in range(3)] == [0, 1, 2]
