@@ -228,85 +228,6 @@ def usual_settings(recipe: str) -> Values:
     return dataclasses.asdict(Settings()) | RECIPES.get(recipe, {})
 
 
-MINUTES = 3.0
-# The passes over the built-in plays in three minutes.  The more passes a run makes over its text,
-# the more dropout it needs against learning the text by heart.
-USUAL_PASSES = 2.9
-MOST_PASSES = 20.0          # after which a run without an explicit end stops
-CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processors
-LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
-WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
-EVALUATIONS = 10            # at least, on a short text: its best model may come early
-LARGE = 50_000_000          # parameters of a model whose evaluations and checkpoints take long;
-LEAST_INTERVAL = 25         # fine-tuned, it is evaluated at most every so many steps
-MORE_NGRAMS = 0.07          # added to ngram_dropout for each doubling of USUAL_PASSES
-# Added to dropout for each halving of the text and each quadrupling of the time; and the most.
-MORE_ACTIVATIONS = 0.05
-MOST_ACTIVATIONS = 0.15
-
-
-def recipe(
-        name: str,
-        characters: int = 0,
-        minutes: float | None = None,
-        max_iters: int | None = None,
-        flags: Values | None = None,
-        large: bool = False) -> Values:
-    """Return the settings of a recipe for a text of that many characters and a run of that length,
-    whose steps are as large as the flags make them.
-
-    "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern"
-    adapts three things.  The block fits the validation split.  Batches are small enough for
-    LEAST_STEPS in MOST_PASSES.  Dropout grows with the number of passes over the text.  From the
-    second pass on n-grams are dropped, because a model learns these by heart first.  Beyond
-    USUAL_PASSES, activations are dropped too, and a short text adds more to this than a long run.
-    A short run on a short text is evaluated more often, unless the model is `large`.
-    """
-    chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
-    if name == "gpt2" or not characters:
-        return chosen
-    block = chosen["block_size"]
-    batch = chosen["batch_size"]
-    train = 0.9 * characters
-    read = MOST_PASSES * train
-    while block > 8 and characters // 10 <= block:
-        block //= 2
-    while batch > 1 and read < LEAST_STEPS * batch * block:
-        batch //= 2
-    if minutes is not None:
-        read = min(minutes * CHARACTERS_A_MINUTE, read)
-    if max_iters is not None:
-        step = Settings(**dict(block_size=block, batch_size=batch) | (flags or {})).characters
-        read = min(max_iters * step, read)
-        chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
-        if is_short(characters):
-            usual = chosen["eval_interval"]
-            least = LEAST_INTERVAL if large else 1
-            chosen["eval_interval"] = min(usual, max(least, max_iters // EVALUATIONS))
-    passes = max(1.0, read / train)
-    doublings = math.log2(passes / USUAL_PASSES)
-    ngrams = chosen["ngram_dropout"]
-    activations = chosen["dropout"]
-    if doublings > 0:
-        longer = math.log2(read / (MINUTES * CHARACTERS_A_MINUTE))
-        shorter = doublings - longer
-        share = MORE_ACTIVATIONS * (shorter + longer / 2)
-        activations = min(max(0.0, share), MOST_ACTIVATIONS)
-        ngrams += MORE_NGRAMS * doublings
-    else:
-        ngrams *= math.log(passes, USUAL_PASSES)
-    return chosen | dict(
-        block_size=block,
-        batch_size=batch,
-        dropout=round(activations, 2),
-        ngram_dropout=round(ngrams, 2))
-
-
-def is_short(characters: int) -> bool:
-    """Return whether MOST_PASSES over a text of this length end before MINUTES do."""
-    return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
-
-
 def complete_settings(flags: Values, characters: int, large: bool = False) -> Values:
     """Return the settings of a new run on a text: the flags, and otherwise its recipe's.  A run
     without an explicit end stops after MINUTES, or after MOST_PASSES over a short text.  A large
@@ -420,3 +341,96 @@ def describe_settings(s: Settings) -> str:
         subsequent_indent=12 * " ",
         break_long_words=False,
         break_on_hyphens=False).replace("\xa0", " ")
+
+
+# How the recipe "modern" fits a run to its text.  docs/recipe.md, "Texts of other lengths", has
+# the measurements from which these numbers come.
+MINUTES = 3.0
+# The passes over the built-in plays in three minutes.  The more passes a run makes over its text,
+# the more dropout it needs against learning the text by heart.
+USUAL_PASSES = 2.9
+MOST_PASSES = 20.0          # after which a run without an explicit end stops
+CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processors
+LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
+WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
+EVALUATIONS = 10            # at least, on a short text: its best model may come early
+LARGE = 50_000_000          # parameters of a model whose evaluations and checkpoints take long;
+LEAST_INTERVAL = 25         # fine-tuned, it is evaluated at most every so many steps
+MORE_NGRAMS = 0.07          # added to ngram_dropout for each doubling of USUAL_PASSES
+# Added to dropout for each halving of the text and each quadrupling of the time; and the most.
+MORE_ACTIVATIONS = 0.05
+MOST_ACTIVATIONS = 0.15
+
+
+def recipe(
+        name: str,
+        characters: int = 0,
+        minutes: float | None = None,
+        max_iters: int | None = None,
+        flags: Values | None = None,
+        large: bool = False) -> Values:
+    """Return the settings of a recipe for a text of that many characters and a run of that length,
+    whose steps are as large as the flags make them.
+
+    "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern" fits
+    its batches to the text, and its dropout to the number of passes over it (`fit_batch`,
+    `fit_dropout`).  A short run warms up more quickly.  On a short text it is evaluated more often,
+    unless the model is `large`.
+    """
+    chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
+    if name == "gpt2" or not characters:
+        return chosen
+    chosen |= fit_batch(characters)
+    train = 0.9 * characters
+    read = MOST_PASSES * train
+    if minutes is not None:
+        read = min(minutes * CHARACTERS_A_MINUTE, read)
+    if max_iters is not None:
+        sizes = {name: chosen[name] for name in ("block_size", "batch_size")}
+        step = Settings(**sizes | (flags or {})).characters
+        read = min(max_iters * step, read)
+        chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
+        if is_short(characters):
+            least = LEAST_INTERVAL if large else 1
+            interval = max(least, max_iters // EVALUATIONS)
+            chosen["eval_interval"] = min(chosen["eval_interval"], interval)
+    return chosen | fit_dropout(read, passes=max(1.0, read / train))
+
+
+def fit_batch(characters: int) -> Values:
+    """Return the sizes of batches for a text: blocks that are shorter than the validation split,
+    and batches so small that MOST_PASSES take LEAST_STEPS."""
+    block_size = MODERN["block_size"]
+    batch_size = MODERN["batch_size"]
+    while block_size > 8 and characters // 10 <= block_size:
+        block_size //= 2
+    read = MOST_PASSES * (0.9 * characters)
+    while batch_size > 1 and read < LEAST_STEPS * batch_size * block_size:
+        batch_size //= 2
+    return dict(block_size=block_size, batch_size=batch_size)
+
+
+def fit_dropout(read: float, passes: float) -> Values:
+    """Return the dropout of a run that reads so many characters, in so many passes over its text.
+
+    From the second pass on, n-grams are dropped, because a model learns these by heart first.
+    Beyond USUAL_PASSES, activations are dropped too, and a short text adds more to this than a long
+    run does.
+    """
+    dropout = MODERN["dropout"]
+    ngram_dropout = MODERN["ngram_dropout"]
+    doublings = math.log2(passes / USUAL_PASSES)
+    if doublings > 0:
+        longer = math.log2(read / (MINUTES * CHARACTERS_A_MINUTE))
+        shorter = doublings - longer
+        share = MORE_ACTIVATIONS * (shorter + longer / 2)
+        dropout = min(max(0.0, share), MOST_ACTIVATIONS)
+        ngram_dropout += MORE_NGRAMS * doublings
+    else:
+        ngram_dropout *= math.log(passes, USUAL_PASSES)
+    return dict(dropout=round(dropout, 2), ngram_dropout=round(ngram_dropout, 2))
+
+
+def is_short(characters: int) -> bool:
+    """Return whether MOST_PASSES over a text of this length end before MINUTES do."""
+    return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
