@@ -10,14 +10,15 @@ from minigrad.words import any_of
 from model.options import flag, problems
 
 # Who computes a model otherwise than by its own layers: the KV cache's compiled kernel
-# (model/kv_cache/), the page (model/look/static/engine.js), and programs that read the files of
-# model/convert/.
-KERNEL, PAGE, FILES = "kernel", "page", "files"
-ALL = KERNEL, PAGE, FILES
+# (model/kv_cache/), the page (model/look/static/engine.js), programs that read the files of
+# model/convert/, and the benchmarks' twin on PyTorch (tests/benchmarks/twin.py).
+KERNEL, PAGE, FILES, TWIN = "kernel", "page", "files", "twin"
+USERS = KERNEL, PAGE, FILES     # whoever computes models of users
+ALL = *USERS, TWIN
 # Choices of options, and who knows each.  A new one begins with (): all others refuse it.
-POSITIONS = {"learned": ALL, "sinusoidal": ALL, "rotary": ALL}
-NORMS = {"layer": ALL, "rms": ALL, "rms_gain": ALL}
-ACTIVATIONS = {"gelu": ALL, "relu2": ALL, "gelu_tanh": ALL, "swiglu": ALL}
+POSITIONS = {"learned": ALL, "sinusoidal": USERS, "rotary": ALL}
+NORMS = {"layer": ALL, "rms": ALL, "rms_gain": USERS}
+ACTIVATIONS = {"gelu": ALL, "relu2": ALL, "gelu_tanh": USERS, "swiglu": USERS}
 HEADS = ("n_embd", "n_head", "n_kv_head", "position")
 TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
 
@@ -103,7 +104,7 @@ class ModelOptions:
         None,
         "heads of keys and values, each for several of the queries'; 1 "
         "is multi-query attention",
-        ALL,
+        USERS,
         unset="n_head",
         at_least=1)
     position: str = option("learned", f"what tells positions apart: {', '.join(POSITIONS)}",
@@ -142,34 +143,34 @@ class ImportedOptions:
         NORM_EPS,
         "added before the root is taken, in the norms of the blocks "
         "and the last",
-        ALL,
+        USERS,
         above=0)
     n_inner: int = option(
         None,
         "hidden channels of an MLP, F",
-        ALL,
+        USERS,
         unset="4 n_embd",
         at_least=1)
     attention_bias: bool = option(
         None,
         "biases in the linear layers of attention",
-        ALL,
+        USERS,
         unset="bias")
     mlp_bias: bool = option(
         None,
         "biases in the linear layers of MLPs",
-        ALL,
+        USERS,
         unset="bias")
     rotary_base: float = option(
         ROTARY_BASE,
         "of position rotary: the larger, the more slowly the "
         "slowest channels turn",
-        ALL,
+        USERS,
         above=0)
     attention_out_bias: bool = option(
         None,
         "a bias in the last linear layer of attention",
-        ALL,
+        USERS,
         unset="attention_bias")
     rotary_factor: float = option(
         1.0,
@@ -182,7 +183,7 @@ class ImportedOptions:
         "positions in which a channel makes less than a turn that rotary_factor slows",
         (KERNEL, FILES),
         at_least=1)
-    tied: bool = option(True, "the token table is also the output's weights", ALL)
+    tied: bool = option(True, "the token table is also the output's weights", USERS)
 
 
 @dataclass(frozen=True)

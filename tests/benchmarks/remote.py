@@ -88,7 +88,15 @@ def _in_a_line():
 
 
 def pytorch(model, s, mode="eager"):
-    """Return a copy of a Transformer on PyTorch, which trains with these Settings: twin.PyTorch."""
+    """Return a copy of a Transformer on PyTorch, which trains with these Settings: twin.PyTorch.
+
+    Raises
+    ------
+    RuntimeError : the twin does not know an option of the model.
+    """
+    from model.config import TWIN, unknown_options
+    if unknown := unknown_options(model.config, TWIN):
+        raise RuntimeError(f"the twin on PyTorch does not know {', '.join(unknown)}")
     return Remote("twin.PyTorch", dict(config=dataclasses.asdict(model.config), mode=mode,
                                        weights=model.state_dict(), **training_of(s)))
 

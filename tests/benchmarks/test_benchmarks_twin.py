@@ -10,7 +10,7 @@ from model import Transformer, TransformerConfig
 from model.run import make_optimizer
 from model.settings import Settings, complete_settings
 from tests.benchmarks import board
-from tests.benchmarks.remote import training_of
+from tests.benchmarks.remote import pytorch, training_of
 from tests.extras import lacking
 
 pytestmark = pytest.mark.needs("interop")
@@ -81,17 +81,21 @@ def test_the_twin_goes_back_to_its_best_weights():
     assert twin.evaluate(x, y, 4) == best
 
 
-def test_what_the_twin_has_not_is_refused():
-    from types import SimpleNamespace
-
-    from tests.benchmarks.twin import Twin
-    for name, value in dict(position="sinusoidal", n_kv_head=2, norm="rms_gain",
-                            activation="swiglu", norm_eps=1e-6, n_inner=40,
-                            attention_bias=True, mlp_bias=True,
-                            rotary_base=500.0, tied=False).items():
-        config = TransformerConfig(11, **{name: value})
-        with pytest.raises(ValueError, match=f"of {name} the twin has .*; and not {value}"):
-            Twin(SimpleNamespace(**dataclasses.asdict(config)))
+@pytest.mark.parametrize("option, value", [
+    ("position", "sinusoidal"),
+    ("n_kv_head", 2),
+    ("norm", "rms_gain"),
+    ("activation", "swiglu"),
+    ("norm_eps", 1e-6),
+    ("n_inner", 40),
+    ("attention_bias", True),
+    ("mlp_bias", True),
+    ("rotary_base", 500.0),
+    ("tied", False)])
+def test_pytorch_refuses_what_the_twin_has_not(option, value):
+    model = Transformer(TransformerConfig(11, **{option: value}), dtype=None)
+    with pytest.raises(RuntimeError, match=f"^the twin on PyTorch does not know .*{option}"):
+        pytorch(model, Settings())
 
 
 def test_the_twin_leaves_out_ngrams_as_a_whole_while_it_trains():

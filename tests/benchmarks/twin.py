@@ -101,24 +101,12 @@ class NGramEmbedding(nn.Embedding):
 
 
 class Twin(nn.Module):
-    """model.Transformer; parameters have the same names.
-
-    Raises
-    ------
-    ValueError : the model has what this one has not.
-    """
+    """model.Transformer, with the options that model/config.py says are known to TWIN; parameters
+    have the same names."""
 
     def __init__(self, config):
         super().__init__()
-        C, bias = config.n_embd, config.bias
-        has = dict(position=("learned", "rotary"), n_kv_head=(None, config.n_head),
-                   norm=("layer", "rms"), activation=tuple(ACTIVATIONS), norm_eps=(EPS,),
-                   n_inner=(None, 4 * C), attention_bias=(None, bias), mlp_bias=(None, bias),
-                   rotary_base=(ROTARY_BASE,), tied=(True,))
-        for name, values in has.items():
-            if (value := getattr(config, name)) not in values:
-                raise ValueError(f"of {name} the twin has {', '.join(map(str, values))}; and not "
-                                 f"{value}")
+        C = config.n_embd
         self.token_embedding = nn.Embedding(config.vocab_size, C)
         if config.ngrams > 1:
             self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, C,

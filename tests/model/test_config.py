@@ -4,8 +4,8 @@ import dataclasses
 import pytest
 
 from minigrad import formulas
-from model.config import (ACTIVATIONS, ALL, FILES, KERNEL, PAGE, TransformerConfig, option,
-                          unknown_options)
+from model.config import (ACTIVATIONS, ALL, FILES, KERNEL, PAGE, TWIN, USERS, TransformerConfig,
+                          option, unknown_options)
 from model.options import flag, problems
 
 
@@ -45,11 +45,27 @@ def test_option_is_checked_as_any_flag():
     ("position", ["learned", "sinusoidal", "rotary"]),
     ("norm", ["layer", "rms", "rms_gain"]),
     ("activation", ["gelu", "relu2", "gelu_tanh", "swiglu"])])
-def test_TransformerConfig_has_options_that_are_known_to_all(name, choices):
+def test_TransformerConfig_has_options_that_all_who_compute_models_of_users_know(name, choices):
     field, = [field for field in dataclasses.fields(TransformerConfig) if field.name == name]
     known_to = field.metadata["known_to"]
     for names in [known_to[choice] for choice in choices] or [known_to]:
-        assert names == ALL
+        assert {*names} >= {*USERS}
+
+
+@pytest.mark.parametrize("options, unknown", [
+    (dict(position="rotary", norm="rms", activation="relu2", qk_norm=True, zero_init=True,
+          ngrams=3, ngram_rows=20, ngram_dropout=0.5, dropout=0.1, bias=True), []),
+    (dict(position="sinusoidal"), ["position sinusoidal"]),
+    (dict(norm="rms_gain"), ["norm rms_gain"]),
+    (dict(activation="gelu_tanh"), ["activation gelu_tanh"]),
+    (dict(activation="swiglu"), ["activation swiglu"]),
+    (dict(n_kv_head=2), ["the option n_kv_head"]),
+    (dict(norm_eps=1e-6, n_inner=40), ["the option norm_eps", "the option n_inner"]),
+    (dict(attention_bias=True, mlp_bias=True),
+     ["the option attention_bias", "the option mlp_bias"]),
+    (dict(rotary_base=500.0, tied=False), ["the option rotary_base", "the option tied"])], ids=str)
+def test_unknown_options_of_the_twin_are_those_that_the_recipes_do_not_use(options, unknown):
+    assert unknown_options(TransformerConfig(11, **options), TWIN) == unknown
 
 
 def test_TransformerConfig_says_of_each_option_and_choice_who_knows_it():
