@@ -33,11 +33,11 @@ def download(url: str, path: Path, sha256: str, timeout: float = 30.0) -> None:
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            body = _receive(url, path.name, timeout)
-            if (got := hashlib.sha256(body).hexdigest()) != sha256:
-                raise TextError(f"{url} sent another file: expected sha256 {sha256}, got {got}, "
-                                f"nothing was kept; {REMEDY}")
+        body = _receive(url, path.name, timeout)
+        if (got := hashlib.sha256(body).hexdigest()) != sha256:
+            raise TextError(f"{url} sent another file: expected sha256 {sha256}, got {got}, "
+                            f"nothing was kept; {REMEDY}")
+        with replacing(path) as file:       # only now, so that a signal meanwhile leaves no part
             file.write(body)
     except OSError as error:
         raise TextError(f"cannot write {path}: {error.strerror or error}; name another folder in "

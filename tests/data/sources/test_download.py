@@ -111,6 +111,19 @@ def test_a_full_disk_or_an_interrupt_leaves_nothing(server, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_download_makes_no_file_before_all_of_it_has_come(tmp_path, monkeypatch):
+    """So a signal that ends the program meanwhile leaves nothing behind."""
+    files = []
+
+    def receive(url, name, timeout):
+        files.extend(tmp_path.iterdir())
+        return BODY
+    monkeypatch.setattr("data.sources.download._receive", receive)
+    download("http://a.server/text", tmp_path / "text.txt", SHA256)
+    assert files == []
+    assert (tmp_path / "text.txt").read_bytes() == BODY
+
+
 def test_a_known_text_is_downloaded_once_and_read(server, tmp_path, monkeypatch):
     monkeypatch.setenv("MINIGRAD_CACHE", str(tmp_path))
     monkeypatch.setitem(KNOWN_TEXTS, "german", ("german.txt", server.url + "whole", SHA256))
