@@ -10,14 +10,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from data.encodings import WIDE, Guess, guesses, marked
 from data.kinds import is_page, kind_of
 from data.tokenizer import TextError
 from minigrad.words import in_a_line, number_of
 
 CONTROLS = [bytes([n]) for n in range(8)]   # which are in UTF-16, and hardly in a text
-
-
 # By name: a file beside this module; or a file to download once, its address and its sha256
 KNOWN_TEXTS = {
     "lantern": ("lantern_plays.txt",),
@@ -115,32 +112,45 @@ def _path_of(file, url=None, sha256=None):
 
 
 def _decode(raw, file):
+    """Return the characters of bytes in UTF-8; of others say what they may be."""
     if kind := kind_of(raw):
         raise TextError(f'"{file}" is {kind}')
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        text = None
         line = raw.count(b"\n", 0, error.start) + 1
         why = f"byte 0x{raw[error.start]:02x} at position {error.start} (line {line})"
-    if text is not None and not any(byte in raw for byte in CONTROLS):
-        if is_page(raw):
-            print(f'warning: "{file}" is HTML or XML, and its tags are read as text, too; save it '
-                  "as plain text to leave them out", file=sys.stderr)
-        return text
-    found = [Guess(name, "", True, 0)] if (name := marked(raw)) else guesses(raw)
-    if text is not None:
-        found = [guess for guess in found if guess.encoding in WIDE]
-        if not found and b"\0" not in raw:
-            return text
-        why = "it holds NUL bytes"
-        if found:
-            why = f"it holds control characters such as NUL, as {found[0].encoding} does"
-    if not found:
-        raise TextError(f'"{file}" is not UTF-8: {why}; no usual encoding fits it, so it may be '
-                        "damaged or no text; save it as UTF-8 with the program that wrote it")
-    raise TextError(f'"{file}" is not UTF-8: {why}; convert it: for example with '
-                    f"{_conversion(file, found[0])}{_looks(found)}")
+        raise TextError(_not_utf8(file, why, _guess_encodings(raw))) from None
+    if any(byte in raw for byte in CONTROLS):
+        from data.encodings import WIDE
+        wide = [guess for guess in _guess_encodings(raw) if guess.encoding in WIDE]
+        if wide:
+            why = f"it holds control characters such as NUL, as {wide[0].encoding} does"
+            raise TextError(_not_utf8(file, why, wide))
+        if b"\0" in raw:
+            raise TextError(_not_utf8(file, "it holds NUL bytes", []))
+    elif is_page(raw):
+        print(f'warning: "{file}" is HTML or XML, and its tags are read as text, too; save it '
+              "as plain text to leave them out", file=sys.stderr)
+    return text
+
+
+def _guess_encodings(raw):
+    """Return the encodings that a file may have, the likeliest first."""
+    from data.encodings import Guess, guesses, marked
+    encoding = marked(raw)
+    if encoding:
+        return [Guess(encoding, "", first=True, unreadable=0)]
+    return guesses(raw)
+
+
+def _not_utf8(file, why, guesses):
+    """Return an error message for a file that is in one of these encodings, or in none."""
+    if not guesses:
+        return (f'"{file}" is not UTF-8: {why}; no usual encoding fits it, so it may be damaged or '
+                "no text; save it as UTF-8 with the program that wrote it")
+    return (f'"{file}" is not UTF-8: {why}; convert it: for example with '
+            f"{_conversion(file, guesses[0])}{_looks(guesses)}")
 
 
 def _conversion(file, guess):
@@ -154,11 +164,11 @@ def _conversion(file, guess):
     return f'iconv {leave_out}-f {guess.encoding} -t UTF-8 "{file}" > utf8.txt'
 
 
-def _looks(found):
+def _looks(guesses):
     """Return how a file begins in the encodings that it may have, and what would be left out."""
     looks = ", or ".join(f'as {guess.encoding} {"it begins" if guess.first else "a line has"} '
-                         f'"{in_a_line(guess.words)}"' for guess in found if guess.words)
-    if places := found[0].unreadable:
+                         f'"{in_a_line(guess.words)}"' for guess in guesses if guess.words)
+    if places := guesses[0].unreadable:
         looks += f"; this leaves out {number_of(places, 'place')} that cannot be read"
     return looks and f" ({looks})"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data import TextError, cache_folder, read_text, read_texts, reading
-from tests.kit import at_home, memory, refusal
+from tests.kit import at_home, memory, python, refusal
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +27,16 @@ def test_a_known_name_wins_over_a_file_unless_written_as_a_path():
     for read in (read_text, lambda name: read_texts([name]).characters):
         assert read("lantern").startswith("FINCH:")
         assert read("./lantern") == read("~/lantern") == "a file"
+
+
+def test_read_text_loads_no_guesses_for_a_text_in_utf8():
+    program = """
+import sys
+import data
+data.read_text("lantern")
+print("data.encodings" in sys.modules)
+"""
+    assert python("-c", program).stdout == "False\n"
 
 
 def test_several_texts_are_read_one_after_another_and_meet_at_a_line_break():
