@@ -33,6 +33,7 @@ from model.transformer import Transformer
 RECENT = 101            # losses that are remembered: the last one and 100 before it
 WARM_UP = 5             # steps before a profile begins
 SKIPS_IN_A_ROW = 20     # skipped steps after which a run ends
+USUAL_INTERVAL = 60.0   # seconds between checkpoints, if --checkpoint_interval is not given
 USUAL_MIN_LR = 0.1      # what the learning rate falls to, as a share of the highest
 
 
@@ -395,10 +396,21 @@ class Run:
             state.iteration % self.settings.eval_interval == 0 or self.is_over())
 
     def is_time_to_save(self, step: Step) -> bool:
-        """Whether last.npz is to be written now: after one more step, which may take twice as long
-        as this one, more than --checkpoint_interval seconds would have passed."""
+        """Whether last.npz is to be written after a step: after one more, which may take twice as
+        long as this one, more than --checkpoint_interval seconds would have passed."""
+        interval = self.settings.checkpoint_interval
+        if interval is None:
+            interval = USUAL_INTERVAL
         waited = time.monotonic() - self.saved_at + 2 * step.seconds
-        return 0 < self.settings.checkpoint_interval < waited
+        return 0 < interval < waited
+
+    def is_time_to_save_evaluation(self) -> bool:
+        """Whether last.npz is to be written with an evaluation: unless --checkpoint_interval is
+        given, and as many seconds have not passed yet.  The first and the last one are written."""
+        interval = self.settings.checkpoint_interval
+        if interval is None or self.last_saved is None or self.is_over():
+            return True
+        return time.monotonic() - self.saved_at >= interval
 
     @functools.cached_property
     def windows(self) -> data.Batch:
@@ -450,10 +462,11 @@ class Run:
                 tokens_per_s,
                 state.seconds,
                 state.skipped)
-        # If the process dies before the last of these writes, the resumed run repeats all three.
+        # If the process dies before last.npz is written, the resumed run repeats the evaluation.
         if improved or s.always_save_checkpoint:
             self.save(BEST)
-        self.save_last()
+        if self.is_time_to_save_evaluation():
+            self.save_last()
         return train_loss
 
     def save(self, name: str, also: dict | None = None, **more) -> None:

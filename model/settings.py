@@ -100,9 +100,10 @@ class SavingOptions:
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
                                "0 takes all of it, as the last report does", at_least=0)
     checkpoint_interval: float = flag(
-        60.0,
-        "seconds between writes of last.npz, which each "
-        "evaluation writes too; 0 leaves it to those",
+        None,
+        "seconds between writes of last.npz, at evaluations too; 0: at each evaluation, and only "
+        "then",
+        unset="60, and at each evaluation",
         at_least=0,
         finite=False)
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")

@@ -14,6 +14,7 @@ from model.checkpoint import BEST, LAST, PREVIOUS
 from model.folder import LOG
 from model.report import describe_model
 from model.reverse.__main__ import JUDGED
+from model.run import USUAL_INTERVAL
 from model.settings import MODERN, Settings, recipe
 from model.walk.stations import STATIONS
 from tests.benchmarks.tiles import PROCESSORS
@@ -121,7 +122,7 @@ STATED = [
     (SPEED, r"tiles for (\w+) processors", lambda: WORDS[len(PROCESSORS)]),
     (SPEED, r"fetched (\d+) steps before", lambda: str(tiles.AHEAD)),
     (SPEED, r"generates (\w+) characters per call", lambda: WORDS[generation.AT_ONCE]),
-    (SURVIVAL, r"_interval` seconds \((\d+)\)", lambda: f"{Settings.checkpoint_interval:g}"),
+    (SURVIVAL, r"_interval` seconds \((\d+)\)", lambda: f"{USUAL_INTERVAL:g}"),
     (SURVIVAL, r"tries again for (\w+) seconds", lambda: WORDS[round(sum(PAUSES))]),
     ("docs/attention.md", r"all of ([\d,]+) unseen strings", lambda: f"{JUDGED:,}")]
 

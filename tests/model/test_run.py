@@ -565,7 +565,13 @@ def test_a_best_model_that_does_not_tell_its_windows_is_judged_anew(out_dir, cap
             in capsys.readouterr().out.split("is judged anew", 1)[1])
 
 
-def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monkeypatch):
+@pytest.mark.parametrize("flags, steps", [
+    ("--max_iters 12", [0, 10, 12]),
+    ("--max_iters 12 --checkpoint_interval 0", [0, 10, 12]),
+    ("--max_iters 12 --checkpoint_interval 300", [0, 12]),
+    ("--max_iters 12 --checkpoint_interval 1e-9", [*range(13)])])
+def test_checkpoints_are_written_at_evaluations_and_by_the_clock(small_text, tmp_path, monkeypatch,
+                                                                 flags, steps):
     saved = []
     real = runs.save_checkpoint
 
@@ -574,9 +580,8 @@ def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monke
             saved.append(arguments[2]["state"]["iteration"])
         real(path, *arguments, **more)
     monkeypatch.setattr(runs, "save_checkpoint", save_checkpoint)
-    for interval in ("300", "0", "1e-9"):
-        run(small_text, tmp_path, "--max_iters 12 --checkpoint_interval", interval)
-    assert saved == [0, 10, 12, 0, 10, 12, *range(13)]
+    run(small_text, tmp_path, flags)
+    assert saved == steps
 
 
 def test_an_earlier_run_is_set_aside_and_not_lost(small_text, tmp_path, capsys):
