@@ -1,4 +1,5 @@
 """train.py as its users meet it: what it prints and writes, resuming, stopping, what it refuses."""
+import contextlib
 import dataclasses
 import os
 import re
@@ -19,8 +20,53 @@ from model.processes import Ranks
 from model.scoring import evaluate
 from model.settings import MODERN, Settings
 from tests.kit import (ROOT, TINY, LeakyAttention, in_a_terminal, refusal, refused, rows, run,
-                       split, written)
+                       run_of, split, written)
 from tests.token_files import byte_level
+
+
+def drawn_step():
+    """The rows of the README's drawing of a step: a file, and its classes or functions."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    drawing = text.partition("## One training step\n\n```\n")[2].partition("```")[0]
+    for row in drawing.splitlines():
+        file, names = re.search(r"(\S+\.py) +(.+)", row).groups()
+        for name in names.split(", "):
+            yield file, name
+
+
+@contextlib.contextmanager
+def last_ends():
+    """The functions that end meanwhile, in the order of their last ends: files and full names."""
+    ended = {}
+
+    def note(frame, event, _):
+        if event == "return":
+            function = frame.f_code.co_filename, frame.f_code.co_qualname
+            ended.pop(function, None)
+            ended[function] = None
+    sys.setprofile(note)
+    try:
+        yield ended
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_step_ends_what_the_readme_draws_in_the_order_of_the_drawing():
+    with last_ends() as of_text:
+        text = data.Text("to be or not\n" * 20)
+    run = run_of(Settings(n_embd=8, n_layer=1, n_head=2, windows="shuffled", optimizer="muon",
+                          max_iters=1), text)
+    with last_ends() as of_step:
+        next(train.steps(run))
+    parts, tokenizer, *others = drawn_step()
+    for ended, drawn in ((of_text, [tokenizer, parts]), (of_step, others)):
+        lasts = []
+        for file, name in drawn:
+            numbers = [number for number, (path, function) in enumerate(ended)
+                       if path == str(ROOT / file) and name in function.split(".")]
+            assert numbers, f"{name} of {file} is not entered"
+            lasts.append(numbers[-1])
+        assert lasts == sorted(lasts)
 
 
 def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
