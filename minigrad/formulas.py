@@ -7,11 +7,14 @@ heads of queries, G of keys and values, D channels of a query or key, E of a val
 classes, R rows; `...` any leading axes.
 """
 import math
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minigrad.plug import formula
+
+Array = np.ndarray
 
 ACTIVATIONS = "gelu", "relu2", "gelu_tanh"      # of `mlp`
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)          # of the normal distribution, at 0
@@ -26,39 +29,39 @@ TINY = 1e-7
 erfc = np.vectorize(math.erfc, otypes=[float])
 
 
-def row_sum(x):
+def row_sum(x: Array) -> Array:
     """Sums over the last axis, (..., C) -> (..., 1)."""
     return x.sum(axis=-1, keepdims=True)
 
 
-def row_mean(x, dtype=None):
+def row_mean(x: Array, dtype: type | None = None) -> Array:
     """Means over the last axis, (..., C) -> (..., 1), added up in a type, by default that of x."""
     return x.mean(axis=-1, keepdims=True, dtype=dtype)
 
 
-def rows(x):
+def rows(x: Array) -> Array:
     """Fold all axes but the last into one, (..., C) -> (R, C)."""
     *lead, C = x.shape
     return x.reshape(math.prod(lead), C)
 
 
-def column_sum(x):
+def column_sum(x: Array) -> Array:
     """Sums over all axes but the last, (..., C) -> (C,)."""
     return rows(x).sum(axis=0)
 
 
-def ngram_rows(ids, n, count):
+def ngram_rows(ids: Array, n: int, count: int) -> Array:
     """Give each n-gram, from pairs on, a row below `count`, (..., T) -> (..., T, n - 1), by Fowler,
     Noll & Vo's hash FNV-1a of 64 bits, folded.  It begins with the last character.  Characters
     before the sequence count as 0, and id i as i + 1."""
     *lead, T = ids.shape
     before = np.zeros((*lead, n - 1), np.uint64)
     numbers = ids.astype(np.uint64) + 1
-    begun = np.concatenate([before, numbers], axis=-1)          # (..., n - 1 + T)
+    padded = np.concatenate([before, numbers], axis=-1)         # (..., n - 1 + T)
     state = FNV_BASIS
     states = []
     for start in reversed(range(n)):        # at the last character, then at those before it
-        state = (state ^ begun[..., start:start + T]) * FNV_PRIME
+        state = (state ^ padded[..., start:start + T]) * FNV_PRIME
         states.append(state)                                    # of n - start characters
     hashed = np.stack(states[1:], axis=-1)
     folded = hashed ^ hashed >> 32
@@ -72,20 +75,20 @@ class DropoutSettings(NamedTuple):
     first: int = 0      # the number of the first element, if these are a part of a whole
 
     @property
-    def scale(self):
+    def scale(self) -> float:
         """What is kept is multiplied by this."""
         return 0.0 if self.p == 1 else 1 / (1 - self.p)
 
 
 @formula
-def dropout(x, drop):
+def dropout(x: Array, drop: DropoutSettings) -> Array:
     """Zero elements with probability p, and scale the others by 1 / (1 - p); back, do the same to g
     (Srivastava et al. 2014, section 4)."""
     kept = kept_elements(x.shape, drop)
     return np.where(kept, x * drop.scale, 0)
 
 
-def kept_elements(shape, drop):
+def kept_elements(shape: tuple[int, ...], drop: DropoutSettings) -> Array:
     """Which elements dropout keeps, of an array of this shape.  The bits of element i are a hash of
     i and of each half of the seed: on every platform the same.
 
@@ -106,37 +109,39 @@ def kept_elements(shape, drop):
 
 
 @formula
-def sum_rows(table, ids, drop):
+def sum_rows(table: Array, ids: Array, drop: DropoutSettings) -> Array:
     """Sums of n rows, (V, C), (..., n) -> (..., C), where rows are dropped as `dropout` drops
     elements of the ids' shape."""
-    found = table[ids]                                          # (..., n, C)
-    found[~kept_elements(ids.shape, drop)] = 0
-    return found.sum(axis=-2, dtype=table.dtype) * drop.scale
+    summands = table[ids]                                       # (..., n, C)
+    summands[~kept_elements(ids.shape, drop)] = 0
+    return summands.sum(axis=-2, dtype=table.dtype) * drop.scale
 
 
 @formula
-def add_rows(total, ids, g, drop):
-    """The VJP of `sum_rows`: add g[r] to total[ids[r, i]], (V, C), also where ids repeat."""
+def add_rows(total: Array, ids: Array, g: Array, drop: DropoutSettings) -> None:
+    """The VJP of `sum_rows`: add g[r], (..., C), to total[ids[r, i]], (V, C), also where ids
+    repeat."""
     kept = kept_elements(ids.shape, drop)
     r = np.nonzero(kept)[:-1]
     np.add.at(total, ids[kept], g[r] * drop.scale)
 
 
 @formula
-def norm(x, weight, bias, eps, centred):
-    """(x - mean) / std * weight + bias, (..., C), (C,), (C,) -> (..., C); and the moments of rows,
-    mean and 1 / std, (..., 2)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS
-    norm is not centred: its mean is 0  (Zhang & Sennrich 2019, section 4)."""
+def norm(x: Array, weight: Array, bias: Array, eps: float, centred: bool
+         ) -> tuple[Array, Array, Array]:
+    """(x - mean) / std * weight + bias, (..., C), (C,), (C,) -> (..., C); and of each row its mean
+    and 1 / std, (..., 1)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS norm
+    is not centred: its mean is 0  (Zhang & Sennrich 2019, section 4)."""
     mean = np.zeros_like(x[..., :1])                            # (..., 1)
     if centred:                         # in float64, as float32 holds no sum beyond 3.4e38
         mean += row_mean(x, np.float64)
         mean += row_mean(x - mean, np.float64)      # what is left: a constant row gives 0
     rstd = inverse_rms(x - mean, eps)                           # (..., 1)
     unit = (x - mean) * rstd
-    return unit * weight + bias, np.concatenate([mean, rstd], axis=-1)
+    return unit * weight + bias, mean, rstd
 
 
-def inverse_rms(x, eps):
+def inverse_rms(x: Array, eps: float) -> Array:
     """1 / sqrt(mean(x^2) + eps) over the last axis, (..., C) -> (..., 1).  Squares are added up in
     float64, as float32 holds none of a number beyond 1.8e19."""
     squares = np.square(x, dtype=np.float64)
@@ -145,9 +150,9 @@ def inverse_rms(x, eps):
 
 
 @formula
-def norm_vjp(g, x, weight, moments, centred):
-    """Return the gradients of x, weight and bias."""
-    mean, rstd = moments[..., :1], moments[..., 1:]             # (..., 1)
+def norm_vjp(g: Array, x: Array, weight: Array, mean: Array, rstd: Array, centred: bool
+             ) -> tuple[Array, Array, Array]:
+    """Return the gradients of x, weight and bias; mean and rstd, 1 / std, are those of `norm`."""
     unit = (x - mean) * rstd
     d = g * weight                                              # of unit
     dx = rstd * (d - unit * row_mean(d * unit))
@@ -157,13 +162,13 @@ def norm_vjp(g, x, weight, moments, centred):
 
 
 @formula
-def matmul(a, b):
+def matmul(a: Array, b: Array) -> Array:
     """a b, (..., M, K), (..., K, P) -> (..., M, P)."""
     return a @ b
 
 
 @formula
-def linear(x, weight, bias):
+def linear(x: Array, weight: Array, bias: Array | None) -> Array:
     """x weight^T + bias, (..., C), (P, C), (P,) or None -> (..., P)."""
     y = matmul(x, weight.T)
     if bias is not None:
@@ -171,8 +176,9 @@ def linear(x, weight, bias):
     return y
 
 
-def linear_vjp(g, x, weight, bias):
-    """Return the gradients of x, weight and bias."""
+def linear_vjp(g: Array, x: Array, weight: Array, bias: Array | None
+               ) -> tuple[Array, Array, Array | None]:
+    """Return the gradients of x, weight and bias, None where there is no bias."""
     dx = matmul(g, weight)                                      # (..., C)
     dweight = matmul(rows(g).T, rows(x))                        # (P, C)
     dbias = None if bias is None else column_sum(g)             # (P,)
@@ -180,22 +186,24 @@ def linear_vjp(g, x, weight, bias):
 
 
 @formula
-def rotate(x, cos, sin):
+def rotate(x: Array, cos: Array, sin: Array) -> Array:
     """Rotate the first channels in pairs, (..., T, C), (T, pairs), (T, pairs) -> (..., T, C); back,
     by the opposite angles  (Su et al. 2021, "RoFormer", section 3.4.2)."""
-    turned = 2 * cos.shape[-1]
-    a = x[..., :turned:2]                                       # (..., T, pairs)
-    b = x[..., 1:turned:2]
+    end = 2 * cos.shape[-1]             # channels after it are passed on
+    a = x[..., :end:2]                                          # (..., T, pairs)
+    b = x[..., 1:end:2]
     y = x.copy()
-    y[..., :turned:2] = a * cos - b * sin
-    y[..., 1:turned:2] = b * cos + a * sin
+    y[..., :end:2] = a * cos - b * sin
+    y[..., 1:end:2] = b * cos + a * sin
     return y
 
 
 @formula
-def norm_heads(x, cos, sin, heads, D, eps):
-    """Rotate the first heads of D channels, and divide each by its root mean square; also return
-    1 / rms, (..., heads, 1)  (Henry et al. 2020, "Query-Key Normalization", section 3)."""
+def norm_heads(x: Array, cos: Array, sin: Array, heads: int, D: int, eps: float
+               ) -> tuple[Array, Array]:
+    """Rotate the first heads of D channels, and divide each by its root mean square, (..., T, C),
+    (T, pairs), (T, pairs) -> (..., T, C); also return 1 / rms, (..., T, heads, 1)  (Henry et al.
+    2020, "Query-Key Normalization", section 3)."""
     y = rotate(x, cos, sin)
     y_heads = view_of_heads(y, heads, D)
     rstd = inverse_rms(y_heads, eps)
@@ -204,8 +212,8 @@ def norm_heads(x, cos, sin, heads, D, eps):
 
 
 @formula
-def norm_heads_vjp(g, y, rstd, cos, sin, D):
-    """Return the gradient of x, from the values of `norm_heads`."""
+def norm_heads_vjp(g: Array, y: Array, rstd: Array, cos: Array, sin: Array, D: int) -> Array:
+    """Return the gradient of x, from the values y and rstd of `norm_heads`."""
     dx = g.copy()
     dx_heads = view_of_heads(dx, rstd.shape[-2], D)
     y_heads = view_of_heads(y, rstd.shape[-2], D)
@@ -214,7 +222,7 @@ def norm_heads_vjp(g, y, rstd, cos, sin, D):
     return rotate(dx, cos, -sin)
 
 
-def view_of_heads(x, heads, D):
+def view_of_heads(x: Array, heads: int, D: int) -> Array:
     """The first channels by heads, (..., C) -> (..., heads, D); a view, to be written into."""
     return x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
 
@@ -228,84 +236,125 @@ class AttentionSettings(NamedTuple):
 
 
 @formula
-def attention(q, k, v, settings):
+def attention(q: Array, k: Array, v: Array, settings: AttentionSettings
+              ) -> tuple[Array, Array, Array]:
     """dropout(softmax(q k^T scale + mask)) v, (B, H, T, D), (B, G, S, D), (B, G, S, E) -> (B, H, T,
-    E); and what a softmax is made of, (B, H, T, 2): the maximum of a query's scores, and
-    1 / sum(e^(score - maximum)).  A query without keys gets 0, and has 0 for 1 / sum  (Vaswani et
-    al. 2017, section 3.2.1; fewer heads of keys and values: Ainslie et al. 2023, "GQA", section
-    2.2)."""
-    P, moments = attention_weights(q, k, settings)
-    dropped = P * dropout(np.ones_like(P), settings.drop)            # (B, H, T, S)
-    return dropped @ for_each_head(v, q), moments
+    E); and of each query, (B, H, T, 1), the maximum of its scores, and 1 / sum(e^(score -
+    maximum)), by which the softmax can be made again.  A query without keys gets 0, and has 0 for
+    1 / sum  (Vaswani et al. 2017, section 3.2.1; fewer heads of keys and values: Ainslie et al.
+    2023, "GQA", section 2.2)."""
+    scores = attention_scores(q, k, settings)                   # (B, H, T, S)
+    lowest = np.finfo(q.dtype).min      # so that no maximum is -inf
+    top = scores.max(axis=-1, keepdims=True, initial=lowest)    # (B, H, T, 1)
+    e = np.exp(scores - top)
+    total = row_sum(e)
+    inverse = 1 / np.where(total == 0, np.inf, total)
+    P = e * inverse
+    dropped = P * dropout(np.ones_like(P), settings.drop)
+    return dropped @ for_each_head(v, q), top, inverse
 
 
-def for_each_head(x, q):
-    """Repeat keys or values for each head of the queries, (B, G, S, D) -> (B, H, S, D)."""
-    H, G = q.shape[1], x.shape[1]
-    return np.repeat(x, H // G, axis=1)
-
-
-def attention_weights(q, k, settings):
-    """Return the softmax, (B, H, T, S), and what it is made of, (B, H, T, 2)."""
+def attention_scores(q: Array, k: Array, settings: AttentionSettings) -> Array:
+    """q k^T scale + mask, (B, H, T, D), (B, G, S, D) -> (B, H, T, S): -inf hides a key."""
     keys = for_each_head(k, q).swapaxes(-1, -2)                 # (B, H, D, S)
-    scores = q @ keys * settings.scale                               # (B, H, T, S)
+    scores = q @ keys * settings.scale                          # (B, H, T, S)
     if settings.mask is not None:
         scores += settings.mask
     if settings.causal:
         seen = np.tri(*scores.shape[-2:], dtype=bool)           # (T, S)
         scores[..., ~seen] = -np.inf
-    lowest = np.finfo(q.dtype).min      # so that no maximum is -inf
-    top = scores.max(axis=-1, keepdims=True, initial=lowest)
-    e = np.exp(scores - top)
-    total = row_sum(e)
-    inverse = 1 / np.where(total == 0, np.inf, total)           # (B, H, T, 1)
-    moments = np.concatenate([top, inverse], axis=-1)
-    return e * inverse, moments
+    return scores
+
+
+def for_each_head(x: Array, q: Array) -> Array:
+    """Repeat keys or values for each head of the queries, (B, G, S, D) -> (B, H, S, D)."""
+    H, G = q.shape[1], x.shape[1]
+    return np.repeat(x, H // G, axis=1)
 
 
 @formula
-def attention_vjp(g, q, k, v, out, moments, settings, into):
-    """Write the gradients of q, k and v into three arrays, of which the last axis is dense."""
-    dq, dk, dv = into
+def attention_vjp(g: Array, q: Array, k: Array, v: Array, out: Array, top: Array, inverse: Array,
+                  settings: AttentionSettings) -> tuple[Array, Array, Array]:
+    """Return the gradients of q, k and v, from the values out, top and inverse of `attention`: the
+    softmax, of T S numbers, is not kept, but made again  (Dao et al. 2022, "FlashAttention",
+    section 3.1)."""
     values = for_each_head(v, q).swapaxes(-1, -2)               # (B, H, E, S)
-    P, _ = attention_weights(q, k, settings)                         # (B, H, T, S)
+    P = np.exp(attention_scores(q, k, settings) - top) * inverse        # (B, H, T, S)
     factors = dropout(np.ones_like(P), settings.drop)
     dropped = P * factors
     dP = g @ values * factors
-    dS = P * (dP - row_sum(g * out)) * settings.scale                # <g, out> = <dP, P>
-    dq[...] = dS @ for_each_head(k, q)
-    dk[...] = sum_of_heads(dS.swapaxes(-1, -2) @ q, k)
-    dv[...] = sum_of_heads(dropped.swapaxes(-1, -2) @ g, v)
+    dS = P * (dP - row_sum(g * out)) * settings.scale           # <g, out> = <dP, P>
+    dq = dS @ for_each_head(k, q)
+    dk = sum_of_heads(dS.swapaxes(-1, -2) @ q, k)
+    dv = sum_of_heads(dropped.swapaxes(-1, -2) @ g, v)
+    return dq, dk, dv
 
 
-def sum_of_heads(dx, x):
+def sum_of_heads(dx: Array, x: Array) -> Array:
     """Back from `for_each_head`, (B, H, S, D) -> (B, G, S, D)."""
     B, G, S, D = x.shape
     groups = dx.reshape(B, G, dx.shape[1] // G, S, D)
     return groups.sum(axis=2)
 
 
-def sigmoid(x):
+def self_attention(qkv: Array, H: int, G: int, settings: AttentionSettings
+                   ) -> tuple[Array, Array, Array]:
+    """`attention` of a sequence to itself, from queries, keys and values in one array, and back to
+    channels: (B, T, (H + 2 G) D) -> (B, T, H D); and the maximum and 1 / sum, (B, H, T, 1)."""
+    out, top, inverse = attention(*split_heads(qkv, H, G), settings)
+    return join_heads(out), top, inverse
+
+
+@formula
+def self_attention_vjp(g: Array, qkv: Array, H: int, G: int, out: Array, top: Array,
+                       inverse: Array, settings: AttentionSettings) -> Array:
+    """Return the gradient of qkv, from the values out, top and inverse of `self_attention`."""
+    D = qkv.shape[-1] // (H + 2 * G)
+    gradients = attention_vjp(
+        view_of_heads(g, H, D).swapaxes(1, 2),
+        *split_heads(qkv, H, G),
+        view_of_heads(out, H, D).swapaxes(1, 2),
+        top,
+        inverse,
+        settings)
+    return join_heads(np.concatenate(gradients, axis=1))
+
+
+def split_heads(x: Array, H: int, G: int) -> tuple[Array, Array, Array]:
+    """Views of H heads of queries, G of keys and G of values, (B, T, (H + 2 G) D) -> (B, H, T, D),
+    (B, G, T, D), (B, G, T, D)."""
+    count = H + 2 * G
+    heads = view_of_heads(x, count, x.shape[-1] // count).swapaxes(1, 2)
+    return heads[:, :H], heads[:, H:H + G], heads[:, H + G:]
+
+
+def join_heads(x: Array) -> Array:
+    """Put heads beside each other as channels, (B, H, T, D) -> (B, T, H D)."""
+    B, H, T, D = x.shape
+    return x.swapaxes(1, 2).reshape(B, T, H * D)
+
+
+def sigmoid(x: Array) -> Array:
     """1 / (1 + e^-x), by a power of e that is never large."""
     e = np.exp(-abs(x))
     return np.where(x < 0, e, 1) / (1 + e)
 
 
 @formula
-def gelu(x, by_tanh):
+def gelu(x: Array, by_tanh: bool) -> Array:
     """x Phi(x), exactly, or by tanh as in GPT-2  (Hendrycks & Gimpel 2016, section 2)."""
     value, _ = gelu_and_slope(x, by_tanh)
     return value
 
 
 @formula
-def gelu_vjp(g, x, by_tanh):
+def gelu_vjp(g: Array, x: Array, by_tanh: bool) -> Array:
     """Return the gradient of x."""
     _, slope = gelu_and_slope(x, by_tanh)
     return g * slope
 
 
-def gelu_and_slope(x, by_tanh):
+def gelu_and_slope(x: Array, by_tanh: bool) -> tuple[Array, Array]:
     """x Phi(x), with Phi(x) the normal distribution up to x; and its slope, Phi(x) + x Phi'(x).  By
     tanh, Phi(x) is (1 + tanh z) / 2 = sigmoid(2 z)."""
     near = np.clip(x, -FLAT, FLAT)
@@ -321,13 +370,13 @@ def gelu_and_slope(x, by_tanh):
 
 
 @formula
-def swiglu(gate, up):
+def swiglu(gate: Array, up: Array) -> Array:
     """silu(gate) * up, with silu(x) = x sigmoid(x)  (Shazeer 2020, section 2)."""
     return gate * sigmoid(gate) * up
 
 
 @formula
-def swiglu_vjp(g, gate, up):
+def swiglu_vjp(g: Array, gate: Array, up: Array) -> tuple[Array, Array]:
     """Return the gradients of gate and up."""
     s = sigmoid(gate)
     silu = gate * s             # first, as g times a large gate would overflow
@@ -336,7 +385,8 @@ def swiglu_vjp(g, gate, up):
 
 
 @formula
-def mlp(x, up, up_bias, down, down_bias, activation):
+def mlp(x: Array, up: Array, up_bias: Array | None, down: Array, down_bias: Array | None,
+        activation: str) -> tuple[Array, Array]:
     """f(x up^T + up_bias) down^T + down_bias, (..., C), (F, C), (F,), (P, F), (P,) -> (..., P); and
     what `mlp_vjp` keeps: f(h) of the squared ReLU, of the GELU its argument h, (..., F)  (Vaswani
     et al. 2017, section 3.3)."""
@@ -348,8 +398,10 @@ def mlp(x, up, up_bias, down, down_bias, activation):
 
 
 @formula
-def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
-    """Return the gradients of x, up, up_bias, down and down_bias."""
+def mlp_vjp(g: Array, x: Array, up: Array, up_bias: Array | None, down: Array,
+            down_bias: Array | None, kept: Array, activation: str
+            ) -> tuple[Array, Array, Array | None, Array, Array | None]:
+    """Return the gradients of x, up, up_bias, down and down_bias, None where there is no bias."""
     hidden, slope = value_and_slope(kept, activation)           # f(h), f'(h)
     dhidden, ddown, ddown_bias = linear_vjp(g, hidden, down, down_bias)
     dh = dhidden * slope
@@ -357,14 +409,14 @@ def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
     return dx, dup, dup_bias, ddown, ddown_bias
 
 
-def activated(h, activation):
+def activated(h: Array, activation: str) -> Array:
     """f(h): the squared ReLU, max(h, 0)^2  (So et al. 2021, "Primer", section 3.2), or a GELU."""
     if activation == "relu2":
         return np.square(np.maximum(h, 0))
     return gelu(h, activation == "gelu_tanh")
 
 
-def value_and_slope(kept, activation):
+def value_and_slope(kept: Array, activation: str) -> tuple[Array, Array]:
     """Return f(h) and f'(h) from what `mlp` keeps; of the squared ReLU, f'(h) = 2 sqrt(f(h))."""
     if activation == "relu2":
         return kept, 2 * np.sqrt(kept)
@@ -372,7 +424,7 @@ def value_and_slope(kept, activation):
 
 
 @formula
-def softmax(x):
+def softmax(x: Array) -> Array:
     """e^x / sum(e^x) over the last axis, (..., C) -> (..., C)."""
     top = x.max(axis=-1, keepdims=True, initial=-np.inf)
     e = np.exp(x - top)
@@ -380,13 +432,13 @@ def softmax(x):
 
 
 @formula
-def softmax_vjp(g, y):
+def softmax_vjp(g: Array, y: Array) -> Array:
     """Return the gradient of x, from the softmax y of it."""
     return y * (g - row_sum(g * y))
 
 
 @formula
-def cross_entropy(logits, targets, ignored):
+def cross_entropy(logits: Array, targets: Array, ignored: int) -> tuple[Array, Array, int]:
     """-log softmax(logits)[target] in nats, (R, V), (R,) -> (R,), and its gradient, (R, V), both 0
     where the target is `ignored`; and how many are not."""
     counted = targets != ignored
@@ -403,7 +455,7 @@ def cross_entropy(logits, targets, ignored):
 
 
 @formula
-def sum_of_squares(xs):
+def sum_of_squares(xs: Collection[Any]) -> float:
     """Return the sum of the squares of all elements of all arrays, of which some may be `Rows`."""
     total = 0.0
     for x in xs:
@@ -412,7 +464,8 @@ def sum_of_squares(xs):
     return total
 
 
-def adamw(p, g, m, v, lr, beta1, beta2, eps, weight_decay, steps):
+def adamw(p: Array, g: Array, m: Array, v: Array, lr: float, beta1: float, beta2: float, eps: float,
+          weight_decay: float, steps: int) -> None:
     """Update a parameter p and the running means m and v of g and g^2, in place, in a step of this
     number from 1 on  (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm
     2)."""
@@ -426,14 +479,20 @@ def adamw(p, g, m, v, lr, beta1, beta2, eps, weight_decay, steps):
 
 
 @formula
-def adamw_of_each(updates):
+def adamw_of_each(updates: Sequence[tuple]) -> None:
     """Update many parameters: for each (p, g, m, v, settings), where g may be `Rows`, and the
     settings are a dict with the others of `adamw`."""
     for p, g, m, v, settings in updates:
-        adamw(p, np.asarray(g), m, v, **settings)
+        adamw(
+            p,
+            np.asarray(g),
+            m,
+            v,
+            **settings)
 
 
-def muon(p, g, m, lr, momentum, weight_decay, ns_steps):
+def muon(p: Array, g: Array, m: Array, lr: float, momentum: float, weight_decay: float,
+         ns_steps: int) -> None:
     """Update a matrix p and the momentum m, in place.  Newton-Schulz steps make z nearly orthogonal
     (Jordan et al. 2024, "Muon")."""
     a, b, c = MUON
@@ -449,14 +508,14 @@ def muon(p, g, m, lr, momentum, weight_decay, ns_steps):
     p -= lr * muon_length(p) * z
 
 
-def muon_length(p):
+def muon_length(p: Array) -> float:
     """How long a step is of a matrix with more rows than columns."""
     rows, columns = p.shape
     return math.sqrt(max(1, rows / max(1, columns)))
 
 
 @formula
-def muon_of_each(updates):
+def muon_of_each(updates: Sequence[tuple]) -> None:
     """Update many matrices: for each (p, g, m, settings), with the others of `muon` in a dict."""
     for p, g, m, settings in updates:
         muon(p, g, m, **settings)

@@ -220,10 +220,21 @@ def _norm(x, weight, bias, eps, centred):
         weight = np.ones(C, x.dtype)
     if bias is None:
         bias = np.zeros(C, x.dtype)
-    y, moments = formulas.norm(x, weight, bias, eps, centred)
+    y, mean, rstd = formulas.norm(
+        x,
+        weight,
+        bias,
+        eps,
+        centred)
 
     def vjp(g):
-        gradients = formulas.norm_vjp(g, x, weight, moments, centred)
+        gradients = formulas.norm_vjp(
+            g,
+            x,
+            weight,
+            mean,
+            rstd,
+            centred)
         return gradients if centred else gradients[:2]          # an RMS norm has no bias
     return y, vjp
 
@@ -256,23 +267,30 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     query t attends to keys up to t.  A query that may attend to no key gets 0.  Weights are dropped
     if and only if an rng is given.
     """
-    given = _fitting("query (..., T, D), key (..., S, D), value (..., S, E)", query, key, value)
-    heads = [_by_head(x) for x in given]
+    inputs = _fitting("query (..., T, D), key (..., S, D), value (..., S, E)", query, key, value)
+    q, k, v = [_by_head(x) for x in inputs]
     *lead, T, D = query.shape
     shape = *lead, T, key.shape[-2]         # of the weights
     mask = None
     if attn_mask is not None:
-        mask = _by_head(np.broadcast_to(_added(attn_mask, given[0].dtype), shape))
+        mask = _by_head(np.broadcast_to(_added(attn_mask, q.dtype), shape))
     if scale is None:
         scale = (D or 1) ** -0.5
     drop = _dropout_settings(dropout_p, rng, shape)
     settings = AttentionSettings(mask, is_causal, float(scale), drop)
-    out, moments = formulas.attention(*heads, settings)
+    out, top, inverse = formulas.attention(q, k, v, settings)
 
     def vjp(g):
-        gradients = [np.empty(x.shape, x.dtype) for x in heads]
-        formulas.attention_vjp(_by_head(g), *heads, out, moments, settings, gradients)
-        return [dx.reshape(x.shape) for dx, x in zip(gradients, given)]
+        gradients = formulas.attention_vjp(
+            _by_head(g),
+            q,
+            k,
+            v,
+            out,
+            top,
+            inverse,
+            settings)
+        return [dx.reshape(x.shape) for dx, x in zip(gradients, inputs)]
     return out.reshape(*lead, T, value.shape[-1]), vjp
 
 
@@ -300,8 +318,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     """scaled_dot_product_attention of H heads from their packed projections and back to channels:
     (..., T, (H + 2 G) D) -> (..., T, H D), with G = num_kv_heads, by default H.
 
-    The last axis of `qkv` holds the queries of all heads, then the keys, then the values.  Their
-    gradients are written to one array of the same layout.
+    The last axis of `qkv` holds the queries of all heads, then the keys, then the values.
 
     Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2.
     """
@@ -310,28 +327,28 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     H = num_heads
     G = num_heads if num_kv_heads is None else num_kv_heads
     check_heads(H, G)
-    all_heads = H + 2 * G
-    if C < 1 or C % all_heads:
+    D, rest = divmod(C, H + 2 * G)
+    if D == 0 or rest:
         raise ValueError(f"{C} channels do not split evenly into the queries of {H} heads and the "
                          f"keys and values of {G}")
-    D = C // all_heads
     drop = _dropout_settings(dropout_p, rng, (*lead, H, T, T))
     settings = AttentionSettings(causal=is_causal, scale=D ** -0.5, drop=drop)
-
-    def heads(x, n):                                            # (..., T, n D) -> (B, n, T, D)
-        return x.reshape(math.prod(lead), T, n, D).swapaxes(1, 2)
-
-    def parts(x):                                               # views of queries, keys, values
-        return np.split(heads(x, all_heads), [H, H + G], axis=1)
-    packed = parts(qkv)
-    out, moments = formulas.attention(*packed, settings)
+    B = math.prod(lead)
+    packed = qkv.reshape(B, T, C)
+    out, top, inverse = formulas.self_attention(packed, H, G, settings)
 
     def vjp(g):
-        dqkv = np.empty(qkv.shape, qkv.dtype)
-        formulas.attention_vjp(heads(g, H), *packed, out, moments, settings, parts(dqkv))
-        return dqkv,
-    value = out.swapaxes(1, 2)                                  # (B, T, H, D)
-    return value.reshape(*lead, T, H * D), vjp
+        dqkv = formulas.self_attention_vjp(
+            g.reshape(out.shape),
+            packed,
+            H,
+            G,
+            out,
+            top,
+            inverse,
+            settings)
+        return dqkv.reshape(qkv.shape),
+    return out.reshape(*lead, T, H * D), vjp
 
 
 class RotaryScaling(NamedTuple):

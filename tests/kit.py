@@ -18,7 +18,6 @@ import data
 import minigrad as mg
 import train
 from data import files
-from minigrad import formulas
 from minigrad.packed import BLOCKS, NUMBERS, hold, unpacked
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.convert.model_file import FormatError, Stored
@@ -86,13 +85,6 @@ def packed_copy(model, kinds, seed=0):
         hold(p, array)
         hold(other, unpacked(array))
     return floats
-
-
-def attention_gradients(g, q, k, v, *saved, on=formulas):
-    """The gradients of q, k and v, in new arrays; `on` has the formula."""
-    into = [np.empty(x.shape, x.dtype) for x in (q, k, v)]
-    on.attention_vjp(g, q, k, v, *saved, into)
-    return into
 
 
 @contextlib.contextmanager

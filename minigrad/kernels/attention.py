@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import formulas
+from minigrad.formulas import split_heads, view_of_heads
 from minigrad.kernels.compiler.compiling import (A4, C2, C3, C4, R4, dense, kernel, stands_in_for,
                                                  threads_for, writable)
 from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, row_of, spread, store
@@ -36,6 +37,13 @@ class Heads(NamedTuple):
     q: A4       # (B, H, T, D)
     k: A4       # (B, G, S, D)
     v: A4       # (B, G, S, E)
+
+
+class Values(NamedTuple):
+    """What attention returns."""
+    out: A4         # (B, H, T, E)
+    top: C4         # each query's highest score, (B, H, T, 1)
+    inverse: C4     # and 1 / sum
 
 
 class Room(NamedTuple):
@@ -75,16 +83,62 @@ def attention(q, k, v, settings):
     B, H, T, _ = q.shape
     # In memory (B, T, H, E), so that merging heads copies nothing.
     out = np.empty((B, T, H, v.shape[3]), q.dtype).swapaxes(1, 2)
-    moments = np.empty((B, H, T, 2), q.dtype)
-    attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments,
-                     *_settings(q, k, settings))
-    return out, moments
+    top = np.empty((B, H, T, 1), q.dtype)
+    inverse = np.empty((B, H, T, 1), q.dtype)
+    attention_kernel(
+        writable(q),
+        _dense_rows(k),
+        writable(v),
+        out,
+        top,
+        inverse,
+        *_settings(q, k, settings))
+    return out, top, inverse
 
 
 @stands_in_for(formulas.attention_vjp)
-def attention_vjp(g, q, k, v, out, moments, settings, into):
-    attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, moments,
-                         *into, *_settings(q, k, settings))
+def attention_vjp(g, q, k, v, out, top, inverse, settings):
+    gradients = tuple([np.empty(x.shape, x.dtype) for x in (q, k, v)])
+    write_gradients(
+        gradients,
+        g,
+        q,
+        k,
+        v,
+        out,
+        top,
+        inverse,
+        settings)
+    return gradients
+
+
+@stands_in_for(formulas.self_attention_vjp)
+def self_attention_vjp(g, qkv, H, G, out, top, inverse, settings):
+    dqkv = np.empty(qkv.shape, qkv.dtype)
+    D = qkv.shape[-1] // (H + 2 * G)
+    write_gradients(
+        split_heads(dqkv, H, G),
+        view_of_heads(g, H, D).swapaxes(1, 2),
+        *split_heads(qkv, H, G),
+        view_of_heads(out, H, D).swapaxes(1, 2),
+        top,
+        inverse,
+        settings)
+    return dqkv
+
+
+def write_gradients(gradients, g, q, k, v, out, top, inverse, settings):
+    """Write the gradients of q, k and v to three arrays, of which the last axis is dense."""
+    attention_vjp_kernel(
+        _dense_rows(g),
+        writable(q),
+        _dense_rows(k),
+        _dense_rows(v),
+        _dense_rows(out),
+        dense(top),
+        dense(inverse),
+        *gradients,
+        *_settings(q, k, settings))
 
 
 def _dense_rows(x):
@@ -101,10 +155,10 @@ def _settings(q, k, settings):
 
 @kernel
 @allocating
-def attention_kernel(thread, threads, heads: Heads, out: A4, moments: C4, rules: Rules,
-                     drop: Mask):
+def attention_kernel(thread, threads, heads: Heads, values: Values, rules: Rules, drop: Mask):
     _, H, T, D = heads.q.shape
     B, G, S, E = heads.v.shape
+    out = values.out
     # A block of few queries leaves vectors as they are: zeros, or what other queries left.  Lanes
     # that are no query's cost no time then, and reach no result, as each query has its own.
     room = Room(
@@ -119,41 +173,59 @@ def attention_kernel(thread, threads, heads: Heads, out: A4, moments: C4, rules:
         group = i % G
         pack_columns(heads.v[b, group], room.v_rows)
         for h in share(H, group, G):
-            for top in range(0, T, QUERIES):
-                attend_block(b, group, h, top, heads, out, moments, rules, drop, room)
+            for first in range(0, T, QUERIES):
+                attend_block(
+                    b,
+                    group,
+                    h,
+                    first,
+                    heads,
+                    values,
+                    rules,
+                    drop,
+                    room)
 
 
 @serial
-def attend_block(b, group, h, top, heads, out, moments, rules, drop, room):
-    """Write `out` and `moments` of a block of queries."""
-    q = heads.q[b, h, top:top + QUERIES]                        # (n, D)
+def attend_block(b, group, h, first, heads, values, rules, drop, room):
+    """Write the values of a block of queries, of which one is the `first`."""
+    q = heads.q[b, h, first:first + QUERIES]                    # (n, D)
     k = heads.k[b, group]                                       # (S, D)
-    real = out.dtype.type
+    real = values.out.dtype.type
     n = len(q)
     scores = room.scores
-    seen, scale = score_block(q, k, room.q_columns, scores, rules, b, h, top)
+    seen, scale = score_block(
+        q,
+        k,
+        room.q_columns,
+        scores,
+        rules,
+        b,
+        h,
+        first)
     exp_block(scores, seen, scale, room.moments, room.sums)
     for j in range(QUERIES):
         total = room.sums[0, j]
         room.moments[INVERSE, j] = real(1) / total if total != 0 else real(0)
     for j in range(n):
-        moments[b, h, top + j, 0] = room.moments[TOP, j]
-        moments[b, h, top + j, 1] = room.moments[INVERSE, j]
+        values.top[b, h, first + j, 0] = room.moments[TOP, j]
+        values.inverse[b, h, first + j, 0] = room.moments[INVERSE, j]
     for s in range(seen):
         if drop.bound > 0 and s % LANES == 0:
-            drop_weights(room.factors, drop, heads, b, h, top, s)
+            drop_weights(room.factors, drop, heads, b, h, first, s)
         for j in range(0, QUERIES, LANES):
             P = get(scores, s, j) * get(room.moments, INVERSE, j)
             put(scores, s, j, P * get(room.factors, s % LANES, j))
-    multiply(scores[:seen, :n].T, room.v_rows, out[b, h, top:], SET)
+    multiply(scores[:seen, :n].T, room.v_rows, values.out[b, h, first:], SET)
 
 
 @kernel
 @allocating
-def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, out: A4, moments: C4,
-                         gradients: Heads, rules: Rules, drop: Mask):
+def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, values: Values, gradients: Heads,
+                         rules: Rules, drop: Mask):
     _, H, T, E = g.shape
     B, G, S, D = heads.k.shape
+    out = values.out
     room = RoomBack(
         panels(S, D, out),
         panels(D, QUERIES, out),
@@ -173,37 +245,57 @@ def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, out: A4, moments:
         room.dk[:] = 0
         room.dv[:] = 0
         for h in share(H, group, G):
-            for top in range(0, T, QUERIES):
-                attend_block_vjp(b, group, h, top, g, heads, out, moments, gradients.q, rules, drop,
-                                 room)
+            for first in range(0, T, QUERIES):
+                attend_block_vjp(
+                    b,
+                    group,
+                    h,
+                    first,
+                    g,
+                    heads,
+                    values,
+                    gradients.q,
+                    rules,
+                    drop,
+                    room)
         for s in range(S):
             copy_row(row_of(room.dk, s), part(gradients.k[b, group, s], 0, D))
             copy_row(row_of(room.dv, s), part(gradients.v[b, group, s], 0, E))
 
 
 @serial
-def attend_block_vjp(b, group, h, top, g, heads, out, moments, dq, rules, drop, room):
-    """Write dq of a block of queries, and add to the sums of dk and dv."""
-    q = heads.q[b, h, top:top + QUERIES]                        # (n, D)
-    g_block = g[b, h, top:top + QUERIES]                        # (n, E)
+def attend_block_vjp(b, group, h, first, g, heads, values, dq, rules, drop, room):
+    """Write dq of a block of queries, of which one is the `first`, and add to the sums of dk and
+    dv."""
+    q = heads.q[b, h, first:first + QUERIES]                    # (n, D)
+    g_block = g[b, h, first:first + QUERIES]                    # (n, E)
     k = heads.k[b, group]                                       # (S, D)
     n, E = g_block.shape
-    scale = out.dtype.type(rules.scale)
+    scale = g.dtype.type(rules.scale)
     weights = room.weights
     back = room.back
-    seen, left = score_block(q, k, room.q_columns, weights, rules, b, h, top)
+    seen, score_scale = score_block(
+        q,
+        k,
+        room.q_columns,
+        weights,
+        rules,
+        b,
+        h,
+        first)
     pack_columns(g_block.T, room.g_columns)
     multiply(heads.v[b, group, :seen], room.g_columns, back, SET)
     for j in range(n):
-        room.moments[TOP, j] = moments[b, h, top + j, 0]
-        room.moments[INVERSE, j] = moments[b, h, top + j, 1]
-        room.moments[ALONG, j] = dot(part(g_block[j], 0, E), part(out[b, h, top + j], 0, E))
+        out = values.out[b, h, first + j]                       # (E,)
+        room.moments[TOP, j] = values.top[b, h, first + j, 0]
+        room.moments[INVERSE, j] = values.inverse[b, h, first + j, 0]
+        room.moments[ALONG, j] = dot(part(g_block[j], 0, E), part(out, 0, E))
     for s in range(seen):
         if drop.bound > 0 and s % LANES == 0:
-            drop_weights(room.factors, drop, heads, b, h, top, s)
+            drop_weights(room.factors, drop, heads, b, h, first, s)
         for j in range(0, QUERIES, LANES):
             factor = get(room.factors, s % LANES, j)
-            e = exp(get(weights, s, j) * left - get(room.moments, TOP, j))
+            e = exp(get(weights, s, j) * score_scale - get(room.moments, TOP, j))
             P = e * get(room.moments, INVERSE, j)
             put(weights, s, j, P * factor)
             dP = get(back, s, j) * factor
@@ -213,7 +305,7 @@ def attend_block_vjp(b, group, h, top, g, heads, out, moments, dq, rules, drop, 
     pack_columns(g_block, room.g_rows)
     multiply(weights[:seen, :n], room.g_rows, room.dv, ADD)
     multiply(back[:seen, :n], room.q_rows, room.dk, ADD)
-    multiply(back[:seen, :n].T, room.k_rows, dq[b, h, top:], SET)
+    multiply(back[:seen, :n].T, room.k_rows, dq[b, h, first:], SET)
 
 
 @allocating
@@ -230,7 +322,7 @@ def block(S, like):
 
 
 @serial
-def score_block(q, k, q_columns, scores, rules, b, h, top):
+def score_block(q, k, q_columns, scores, rules, b, h, first):
     """Write the products k . q of the keys that these queries need to scores, add the mask, and set
     those of keys after the query to -inf; return how many keys, and the scale by which to multiply
     still."""
@@ -238,7 +330,7 @@ def score_block(q, k, q_columns, scores, rules, b, h, top):
     scale = real(rules.scale)
     seen = len(k)
     if rules.causal:
-        seen = min(seen, top + len(q))
+        seen = min(seen, first + len(q))
     pack_columns(q.T, q_columns)
     multiply(k[:seen], q_columns, scores, SET)
     if rules.mask.size > 0 or not scale > 0:
@@ -246,11 +338,11 @@ def score_block(q, k, q_columns, scores, rules, b, h, top):
             for j in range(len(q)):
                 scores[s, j] *= scale
                 if rules.mask.size > 0:
-                    scores[s, j] += rules.mask[b, h, top + j, s]
+                    scores[s, j] += rules.mask[b, h, first + j, s]
         scale = real(1)
     if rules.causal:
-        for s in range(top, seen):
-            scores[s, :s - top] = -np.inf
+        for s in range(first, seen):
+            scores[s, :s - first] = -np.inf
     return seen, scale
 
 
@@ -277,15 +369,16 @@ def exp_block(scores, seen, scale, moments, sums):
 
 
 @serial
-def drop_weights(factors, drop, heads, b, h, top, s):
-    """Write what dropout multiplies the weights of LANES keys by, from key s and query `top` on."""
+def drop_weights(factors, drop, heads, b, h, first, s):
+    """Write what dropout multiplies the weights of LANES keys by, from key s and query `first` on.
+    """
     real = factors.dtype.type
     _, H, T, _ = heads.q.shape
     S = heads.k.shape[2]
-    first = ((b * H + h) * T + top) * S + s         # among the weights of all
+    start = ((b * H + h) * T + first) * S + s       # among the weights of all
     for i in range(LANES):
         for j in range(QUERIES):
-            kept = keeps(drop, first + j * S + i)
+            kept = keeps(drop, start + j * S + i)
             factors[i, j] = real(drop.scale) if kept else real(0)
 
 

@@ -80,11 +80,11 @@ def add_rows_kernel(thread, threads, total: C2, ids: IDS2, g: C2, mask: Mask):
 
 
 @serial
-def rows_at(ids, t, count, found):
+def rows_at(ids, t, count, out):
     """Write the rows of the n-grams that end at place t of a sequence."""
     state = (FNV_BASIS ^ np.uint64(ids[t] + 1)) * FNV_PRIME
-    for back in range(1, found.size + 1):
+    for back in range(1, out.size + 1):
         before = np.uint64(ids[t - back] + 1) if back <= t else np.uint64(0)
         state = (state ^ before) * FNV_PRIME
         folded = state ^ state >> FOLD
-        found[back - 1] = np.int64(folded % np.uint64(count))
+        out[back - 1] = np.int64(folded % np.uint64(count))

@@ -10,7 +10,7 @@ Normalization for Transformers", section 3), which turning does not change.
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (C1, C2, C3, IDS1, dense, kernel, rows,
+from minigrad.kernels.compiler.compiling import (C1, C2, C3, IDS1, dense, flat, kernel, rows,
                                                  stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, row_of, row_sum,
                                              spread, squares, store, total)
@@ -103,29 +103,53 @@ def cross_entropy_kernel(thread, threads, logits: C2, targets: IDS1, losses: C1,
 @stands_in_for(formulas.norm)
 def norm(x, weight, bias, eps, centred):
     x_rows = rows(x)
-    out = np.empty(x.shape, x.dtype)
-    moments = np.empty((len(x_rows), 2), x.dtype)
-    norm_kernel(x_rows, dense(weight), dense(bias), rows(out), moments, eps, centred,
-                threads_for(x.size // 4))
-    return out, moments.reshape(*x.shape[:-1], 2)
+    out = np.empty(x_rows.shape, x.dtype)
+    mean = np.empty(len(x_rows), x.dtype)
+    rstd = np.empty(len(x_rows), x.dtype)
+    norm_kernel(
+        x_rows,
+        dense(weight),
+        dense(bias),
+        out,
+        mean,
+        rstd,
+        eps,
+        centred,
+        threads_for(x.size // 4))
+    of_each_row = *x.shape[:-1], 1
+    return out.reshape(x.shape), mean.reshape(of_each_row), rstd.reshape(of_each_row)
 
 
 @stands_in_for(formulas.norm_vjp)
-def norm_vjp(g, x, weight, moments, centred):
-    dx = np.empty(x.shape, x.dtype)
+def norm_vjp(g, x, weight, mean, rstd, centred):
+    x_rows = rows(x)
+    dx = np.empty(x_rows.shape, x.dtype)
     sums = np.zeros((CHUNKS, 2, x.shape[-1]), x.dtype)
-    norm_vjp_kernel(rows(g), rows(x), dense(weight), rows(moments), rows(dx), sums, centred,
-                    threads_for(x.size // 4))
-    return dx, *sums.sum(axis=0)
+    norm_vjp_kernel(
+        rows(g),
+        x_rows,
+        dense(weight),
+        flat(mean),
+        flat(rstd),
+        dx,
+        sums,
+        centred,
+        threads_for(x.size // 4))
+    dweight, dbias = np.add.reduce(sums)
+    return dx.reshape(x.shape), dweight, dbias
 
 
 @kernel
-def norm_kernel(thread, threads, x: C2, weight: C1, bias: C1, out: C2, moments: C2, eps: float,
-                centred: bool):
+def norm_kernel(thread, threads, x: C2, weight: C1, bias: C1, out: C2, mean: C1, rstd: C1,
+                eps: float, centred: bool):
     for r in share(len(x), thread, threads):
-        mean, rstd = normalise(row_of(x, r), weight, bias, eps, centred, row_of(out, r))
-        moments[r, 0] = mean
-        moments[r, 1] = rstd
+        mean[r], rstd[r] = normalise(
+            row_of(x, r),
+            weight,
+            bias,
+            eps,
+            centred,
+            row_of(out, r))
 
 
 @inlined
@@ -166,15 +190,23 @@ def inverse_rms(x, mean, eps):
 
 
 @kernel
-def norm_vjp_kernel(thread, threads, g: C2, x: C2, weight: C1, moments: C2, dx: C2, sums: C3,
+def norm_vjp_kernel(thread, threads, g: C2, x: C2, weight: C1, mean: C1, rstd: C1, dx: C2, sums: C3,
                     centred: bool):
     R, C = x.shape
     for chunk in share(CHUNKS, thread, threads):
         dweight = part(sums, 2 * chunk * C, C)
         dbias = part(sums, (2 * chunk + 1) * C, C)
         for r in share(R, chunk, CHUNKS):
-            normalise_vjp(row_of(g, r), row_of(x, r), weight, moments[r, 0], moments[r, 1],
-                          row_of(dx, r), dweight, dbias, centred)
+            normalise_vjp(
+                row_of(g, r),
+                row_of(x, r),
+                weight,
+                mean[r],
+                rstd[r],
+                row_of(dx, r),
+                dweight,
+                dbias,
+                centred)
 
 
 @serial

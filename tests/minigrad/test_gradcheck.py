@@ -10,7 +10,7 @@ from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.formulas import AttentionSettings, DropoutSettings
 from tests.documents import stated
-from tests.kit import attention_gradients, normal, refusal
+from tests.kit import normal, refusal
 
 SQUARES = normal(3, 4, 4)         # of queries, keys and values, too
 ROWS, OTHER_ROWS = normal(2, 4, 6)
@@ -56,8 +56,8 @@ def of_one_head(vjp):
 def attended(on, back):
     """Attention that takes other settings going back."""
     def f(q, k, v):
-        out, moments = formulas.attention(q, k, v, on)
-        return out, lambda g: attention_gradients(g, q, k, v, out, moments, back)
+        out, top, inverse = formulas.attention(q, k, v, on)
+        return out, lambda g: formulas.attention_vjp(g, q, k, v, out, top, inverse, back)
     return f
 
 
@@ -67,10 +67,10 @@ def with_keys_of_the_first_head_alone(q, k, v):
 
 
 def normed(centred, vjp, *weight):
-    """The same of a norm; `vjp` gets g, its arguments and its moments."""
+    """The same of a norm; `vjp` gets g, its arguments, and the mean and 1 / std of its rows."""
     def f(x, w=GAIN):
-        y, moments = formulas.norm(x, w, SHIFT, 1e-5, centred)
-        return y, lambda g: vjp(g, x, w, moments)
+        y, mean, rstd = formulas.norm(x, w, SHIFT, 1e-5, centred)
+        return y, lambda g: vjp(g, x, w, mean, rstd)
     return of(f, ROWS, *weight)
 
 
@@ -166,15 +166,15 @@ WRONG = {
     # Norms
     "layer norm without the gradient of the mean": normed(
         True,
-        lambda g, x, w, moments: [
-            formulas.norm_vjp(g, x, w, moments, True)[0] + g.mean(axis=1, keepdims=True)]),
+        lambda g, x, w, *saved: [
+            formulas.norm_vjp(g, x, w, *saved, True)[0] + g.mean(axis=1, keepdims=True)]),
     "layer norm without the gradient of the variance": normed(
         True,
-        lambda g, x, w, moments: [(g - g.mean(axis=1, keepdims=True)) * moments[:, 1:]]),
+        lambda g, x, w, mean, rstd: [(g - g.mean(axis=1, keepdims=True)) * rstd]),
     "norm gain forgotten going back": normed(
         False,
-        lambda g, x, w, moments: (formulas.norm_vjp(g, x, GAIN, moments, False)[0],
-                                  formulas.norm_vjp(g, x, w, moments, False)[1]),
+        lambda g, x, w, *saved: (formulas.norm_vjp(g, x, GAIN, *saved, False)[0],
+                                 formulas.norm_vjp(g, x, w, *saved, False)[1]),
         normal(6)),
     # Attention
     "key gradient reshaped instead of transposed": of_one_head(

@@ -19,7 +19,7 @@ from minigrad.kernels.embedding import rows_at
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
 from tests.checking import assert_close
-from tests.kit import attention_gradients, both_types, compiled_only, normal, refusal
+from tests.kit import both_types, compiled_only, normal, refusal
 
 
 by_both = pytest.mark.parametrize("on", [formulas, plain])
@@ -93,14 +93,14 @@ def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypat
 def test_nan_in_a_query_reaches_no_other_query(dtype):
     """Also where the last block has fewer queries, and vectors hold what others left there."""
     q, k, v, g = normal(4, 1, 2, 69, 24, dtype=dtype)
-    how = AttentionSettings(causal=True, scale=0.2)
+    settings = AttentionSettings(causal=True, scale=0.2)
     bad = np.s_[0, 0, 10:50]
     broken = q.copy()
     broken[bad] = np.nan
 
     def attended(q):
-        out, moments = formulas.attention(q, k, v, how)
-        return out, *attention_gradients(g, q, k, v, out, moments, how)
+        values = formulas.attention(q, k, v, settings)
+        return values[0], *formulas.attention_vjp(g, q, k, v, *values, settings)
     whole = attended(q)
     found = attended(broken)
     for one, other in zip(whole[:2], found[:2]):        # the output, and dq
@@ -116,14 +116,14 @@ def test_attention_also_returns_the_maximum_and_1_by_the_sum_of_each_softmax(on)
     q, k, v = normal(3, 1, 2, 5, 4)
     mask = np.zeros((1, 2, 5, 5))
     mask[:, :, 2] = -np.inf             # which may attend to no key
-    _, moments = on.attention(q, k, v, AttentionSettings(mask, scale=0.5))
+    _, top, inverse = on.attention(q, k, v, AttentionSettings(mask, scale=0.5))
     scores = 0.5 * q @ k.swapaxes(-1, -2)
-    top = scores.max(axis=-1)
-    inverse = 1 / np.exp(scores - top[..., None]).sum(axis=-1)
-    assert moments.shape == (1, 2, 5, 2) and (moments[:, :, 2, 1] == 0).all()
+    expected = scores.max(axis=-1, keepdims=True)
+    sums = np.exp(scores - expected).sum(axis=-1, keepdims=True)
+    assert top.shape == inverse.shape == (1, 2, 5, 1) and (inverse[:, :, 2] == 0).all()
     others = [0, 1, 3, 4]
-    expected = np.stack([top, inverse], axis=-1)
-    assert np.allclose(moments[:, :, others], expected[:, :, others], rtol=1e-12)
+    assert np.allclose(top[:, :, others], expected[:, :, others], rtol=1e-12)
+    assert np.allclose(inverse[:, :, others], 1 / sums[:, :, others], rtol=1e-12)
 
 
 @compiled_only
@@ -187,13 +187,15 @@ def test_a_part_of_a_batch_drops_what_the_whole_drops_there(on):
         """What the rows of the batch from `begin` on give."""
         rows = slice(begin, None)
         heads = [x[rows] for x in (q, k, v)]
-        how = AttentionSettings(None, True, 0.5, DropoutSettings(p, seed, begin * H * T * T))
-        out, moments = on.attention(*heads, how)
+        drop = DropoutSettings(p, seed, begin * H * T * T)
+        settings = AttentionSettings(None, True, 0.5, drop)
+        out, top, inverse = on.attention(*heads, settings)
+        gradients = on.attention_vjp(g[rows], *heads, out, top, inverse, settings)
         totals = np.zeros((B - begin, 20, D))
         for r, total in enumerate(totals, start=begin):
             on.add_rows(total, ids[r:r + 1], g[r:r + 1, 0, 0], DropoutSettings(p, seed, r * n))
         return [on.dropout(q[rows], DropoutSettings(p, seed, begin * H * T * D)), out,
-                *attention_gradients(g[rows], *heads, out, moments, how, on=on),
+                *gradients,
                 on.sum_rows(table, ids[rows], DropoutSettings(p, seed, begin * n)), totals]
     whole = computed(0)
     for one, other in zip(whole, computed(start), strict=True):
@@ -240,11 +242,12 @@ def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
     """Bit for bit: no sum depends on how queries are cut into blocks."""
     q, g = normal(2, 2, 3, 70, 8, dtype=dtype)
     k, v = normal(2, 2, 1, 40, 8, seed=1, dtype=dtype)
-    how = AttentionSettings(scale=0.3)
+    settings = AttentionSettings(scale=0.3)
 
     def gradients(q, g):
-        out, moments = formulas.attention(q, k, v, how)
-        return attention_gradients(g, q, k, v, out, moments, how)[1:]
+        values = formulas.attention(q, k, v, settings)
+        _, dk, dv = formulas.attention_vjp(g, q, k, v, *values, settings)
+        return dk, dv
     one_head = gradients(q.reshape(2, 1, 210, 8), g.reshape(2, 1, 210, 8))
     assert all(map(np.array_equal, gradients(q, g), one_head))
 
