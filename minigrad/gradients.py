@@ -86,8 +86,8 @@ def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 class Added(NamedTuple):
     """A sparse gradient: a function that adds it to a dense array, in place.
 
-    If it adds to rows of a table, `ids` are their numbers.  Then add(array, places) adds to rows
-    with other numbers, `places`, instead.
+    If it adds to rows of a table, `ids` are their numbers.  Then add(array, other_ids) adds to rows
+    with other numbers instead.
     """
     add: Callable[..., None]
     ids: np.ndarray | None = None
@@ -107,30 +107,30 @@ class Added(NamedTuple):
 
     def _rows(self, table):
         """Return the rows of a table's gradient that something is added to."""
-        read = np.bincount(self.ids.reshape(-1) + 1, minlength=table.shape[0] + 1) > 0
-        if read[0] or len(read) > table.shape[0] + 1:
-            raise IndexError(f"the ids of Added are rows of the table, from 0 to "
-                             f"{table.shape[0] - 1}")
-        places = np.cumsum(read, dtype=np.int64)
-        values = np.zeros((places[-1], *table.shape[1:]), table.dtype)
-        self.add(values, places[self.ids])
-        return Rows(values, places)
+        V, *rest = table.shape
+        if self.ids.size and not 0 <= self.ids.min() <= self.ids.max() < V:
+            raise IndexError(f"the ids of Added are rows of the table, from 0 to {V - 1}")
+        read = np.zeros(V, bool)
+        read[self.ids] = True
+        ids = np.flatnonzero(read)
+        positions = np.empty(V, np.int64)       # among these, of those that were read
+        positions[ids] = np.arange(len(ids))
+        values = np.zeros((len(ids), *rest), table.dtype)
+        self.add(values, positions[self.ids])
+        return Rows(ids, values, table.shape)
 
 
 class Rows(NamedTuple):
-    """The gradient of a table with V rows, most of them zero: only the rows that may not be.
-
-    Row v of the table is values[places[v]], if places[v + 1] is larger; else it is zero.
-    """
-    values: np.ndarray      # the rows that are kept, (N, ...)
-    places: np.ndarray      # (V + 1,): how many rows are kept before each row, and in all
+    """The gradient of a table, most of whose rows are zero: only the rows that may not be."""
+    ids: np.ndarray             # their numbers, rising, (N,)
+    values: np.ndarray          # (N, ...)
+    shape: tuple[int, ...]      # of the table, (V, ...)
 
     dtype = property(lambda self: self.values.dtype)
-    shape = property(lambda self: (len(self.places) - 1, *self.values.shape[1:]))   # of the table
     size = property(lambda self: math.prod(self.shape))
 
     def __array__(self, *dtype, **copy) -> np.ndarray:
         """Return the table."""
         table = np.zeros(self.shape, self.dtype)
-        table[np.diff(self.places) > 0] = self.values
+        table[self.ids] = self.values
         return table

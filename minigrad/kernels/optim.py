@@ -35,12 +35,12 @@ from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transp
 from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
 
 PIECE = 1 << 14
-VALUES, PLACES, LENGTH = range(3)       # columns of what `given_rows` returns
+VALUES, IDS, COUNT, LENGTH = range(4)   # columns of what `given_rows` returns
 P, M, V = range(3)      # columns of addresses
 G = V                   # in those of Muon
 
 _Bytes = ctypes.c_char * 0      # of any buffer, which may be empty
-_ONE_ROW = np.array([0, 1])     # its places
+_ONE_ROW = np.array([0])        # its id
 
 A, B, C = MUON
 SCALE = C ** 0.25
@@ -98,17 +98,19 @@ def sizes_of(xs: list) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def given_rows(xs: list, sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return, for each array or `Rows`, the addresses of its rows and of their places, and the
-    length of a row."""
+    """Return, for each array or `Rows`, the addresses of its rows and of their ids, the number of
+    rows, and their length."""
     found = []
     for x, size in zip(xs, sizes, strict=True):
         if isinstance(x, np.ndarray):
-            found.append((address(x, size, dtype), _AT_ONE_ROW, size))
+            found.append((address(x, size, dtype), _AT_ONE_ROW, 1, size))
         elif x.size != size:
             raise _other(x, size, dtype)
         else:
-            places = address(x.places, len(x.places))
-            found.append((address(x.values, x.values.size, dtype), places, row_length(x)))
+            count = len(x.ids)
+            length = row_length(x)
+            values = address(x.values, count * length, dtype)
+            found.append((values, address(x.ids, count), count, length))
     return np.array(found, np.int64)
 
 
@@ -133,7 +135,7 @@ def _other(x, size, dtype):
                       f"of {x.dtype}")
 
 
-_AT_ONE_ROW = address(_ONE_ROW, 2)
+_AT_ONE_ROW = address(_ONE_ROW, 1)
 
 
 @functools.cache
@@ -155,17 +157,33 @@ def adamw_kernel(thread, threads, zeros: C1, given: IDS2, at: IDS2, pieces: IDS2
         i, start, stop = pieces[piece]
         C = given[i, LENGTH]
         last = (stop - 1) // C          # row
-        places = array_at(given, i, PLACES, 0, last + 2, pieces)
+        ids = array_at(given, i, IDS, 0, given[i, COUNT], pieces)
+        k = count_below(ids, start // C)        # of the next row that is given
         for row in range(start // C, last + 1):
             first = max(start, row * C)
             n = min(stop, row * C + C) - first
             g = part(zeros, 0, n)
-            if places[row] < places[row + 1]:       # the row is given
-                g = array_at(given, i, VALUES, first + (places[row] - row) * C, n, zeros)
+            if k < ids.size and ids[k] == row:
+                g = array_at(given, i, VALUES, first + (k - row) * C, n, zeros)
+                k += 1
             p = array_at(at, i, P, first, n, zeros)
             m = array_at(at, i, M, first, n, zeros)
             v = array_at(at, i, V, first, n, zeros)
             update(p, g, m, v, numbers[i])
+
+
+@serial
+def count_below(ids, row):
+    """Return how many of some rising ids are smaller than a row's number."""
+    count = 0
+    end = ids.size
+    while count < end:
+        middle = (count + end) // 2
+        if ids[middle] < row:
+            count = middle + 1
+        else:
+            end = middle
+    return count
 
 
 @serial
@@ -182,9 +200,9 @@ def sum_of_squares_kernel(thread, threads, like: C1, given: IDS2, pieces: IDS2, 
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece]
         C = given[i, LENGTH]
-        places = array_at(given, i, PLACES, 0, stop // C + 1, pieces)
-        start = places[start // C] * C + start % C
-        stop = places[stop // C] * C + stop % C
+        ids = array_at(given, i, IDS, 0, given[i, COUNT], pieces)
+        start = count_below(ids, start // C) * C + start % C
+        stop = count_below(ids, stop // C) * C + stop % C
         x = array_at(given, i, VALUES, start, stop - start, like)
         sums[piece] = squares(x, x.dtype.type(0))
 

@@ -323,7 +323,7 @@ SIX = np.ones((2, 3), np.float32)
 FOUR = np.ones(4, np.float32)
 DOUBLES = FOUR.astype(np.float64)
 IDS = np.zeros((5, 2), int)
-TWO_ROWS = Rows(np.ones((1, 2), np.float32), np.array([0, 1, 1]))
+TWO_ROWS = Rows(np.array([0]), np.ones((1, 2), np.float32), (2, 2))
 
 
 ADAMW = dict(lr=1.0, beta1=0.5, beta2=0.5, eps=1.0, weight_decay=1.0, steps=1)
