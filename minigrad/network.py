@@ -506,11 +506,12 @@ def _numbers_below(limit, ids, what, ignored=None):
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
-    wrong = (ids < 0) | (ids >= limit)
+    numbers = np.array(ids, dtype=np.int64, order="C")
+    wrong = numbers.view(np.uint64) >= limit    # without a sign, a negative number is large
     if ignored is not None:
         wrong &= ids != ignored
     if wrong.any():
         place = tuple(np.argwhere(wrong)[0].tolist())
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
                          f"from 0 to {limit - 1}")
-    return np.array(ids, dtype=np.int64, order="C")
+    return numbers

@@ -509,6 +509,8 @@ WRONG = [
           "embedding_bag", np.array(0), Normal(5, 3)),
     wrong(IndexError, f"id {1 << 63} at (1,)",
           "embedding", np.array([1, 1 << 63], np.uint64), Normal(5, 3)),
+    wrong(IndexError, f"target {2**64 - 100} at (0,)",          # which is -100 as int64
+          "cross_entropy", Normal(1, 3), np.array([2**64 - 100], np.uint64)),
 ]
 
 
