@@ -215,7 +215,9 @@ def attend_block(b, group, h, first, heads, values, rules, drop, room):
             drop_weights(room.factors, drop, heads, b, h, first, s)
         for j in range(0, QUERIES, LANES):
             P = get(scores, s, j) * get(room.moments, INVERSE, j)
-            put(scores, s, j, P * get(room.factors, s % LANES, j))
+            if drop.bound > 0:
+                P = P * get(room.factors, s % LANES, j)
+            put(scores, s, j, P)
     multiply(scores[:seen, :n].T, room.v_rows, values.out[b, h, first:], SET)
 
 
@@ -294,11 +296,15 @@ def attend_block_vjp(b, group, h, first, g, heads, values, dq, rules, drop, room
         if drop.bound > 0 and s % LANES == 0:
             drop_weights(room.factors, drop, heads, b, h, first, s)
         for j in range(0, QUERIES, LANES):
-            factor = get(room.factors, s % LANES, j)
             e = exp(get(weights, s, j) * score_scale - get(room.moments, TOP, j))
             P = e * get(room.moments, INVERSE, j)
-            put(weights, s, j, P * factor)
-            dP = get(back, s, j) * factor
+            dropped = P
+            dP = get(back, s, j)
+            if drop.bound > 0:
+                factor = get(room.factors, s % LANES, j)
+                dropped = P * factor
+                dP = dP * factor
+            put(weights, s, j, dropped)
             dS = P * (dP - get(room.moments, ALONG, j))
             put(back, s, j, dS * scale)
     pack_columns(q, room.q_rows)
