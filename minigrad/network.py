@@ -295,7 +295,9 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
 
 
 def _by_head(x):
-    """Give x a batch and heads, (..., T, D) -> (B, H, T, D), without a copy if it has four axes."""
+    """Give x a batch and heads, (..., T, D) -> (B, H, T, D)."""
+    if x.ndim == 4:
+        return x
     *lead, T, D = x.shape
     return x.reshape(math.prod(lead[:-1]), math.prod(lead[-1:]), T, D)
 

@@ -71,6 +71,15 @@ class RoomBack(NamedTuple):
     dv: C2              # (S, E)
 
 
+class Place(NamedTuple):
+    """Where a block of queries is: in sequence b, in head h, which has the keys and values of head
+    `group`, from query `first` on."""
+    b: int
+    group: int
+    h: int
+    first: int
+
+
 class Rules(NamedTuple):
     """How scores are made of products, and which are hidden."""
     mask: R4            # empty if there is none
@@ -175,10 +184,7 @@ def attention_kernel(thread, threads, heads: Heads, values: Values, rules: Rules
         for h in share(H, group, G):
             for first in range(0, T, QUERIES):
                 attend_block(
-                    b,
-                    group,
-                    h,
-                    first,
+                    Place(b, group, h, first),
                     heads,
                     values,
                     rules,
@@ -187,8 +193,9 @@ def attention_kernel(thread, threads, heads: Heads, values: Values, rules: Rules
 
 
 @serial
-def attend_block(b, group, h, first, heads, values, rules, drop, room):
-    """Write the values of a block of queries, of which one is the `first`."""
+def attend_block(place, heads, values, rules, drop, room):
+    """Write the values of a block of queries."""
+    b, group, h, first = place
     q = heads.q[b, h, first:first + QUERIES]                    # (n, D)
     k = heads.k[b, group]                                       # (S, D)
     real = values.out.dtype.type
@@ -200,10 +207,13 @@ def attend_block(b, group, h, first, heads, values, rules, drop, room):
         room.q_columns,
         scores,
         rules,
-        b,
-        h,
-        first)
-    exp_block(scores, seen, scale, room.moments, room.sums)
+        place)
+    exp_block(
+        scores,
+        seen,
+        scale,
+        room.moments,
+        room.sums)
     for j in range(QUERIES):
         total = room.sums[0, j]
         room.moments[INVERSE, j] = real(1) / total if total != 0 else real(0)
@@ -212,13 +222,22 @@ def attend_block(b, group, h, first, heads, values, rules, drop, room):
         values.inverse[b, h, first + j, 0] = room.moments[INVERSE, j]
     for s in range(seen):
         if drop.bound > 0 and s % LANES == 0:
-            drop_weights(room.factors, drop, heads, b, h, first, s)
+            drop_weights(
+                room.factors,
+                drop,
+                heads,
+                place,
+                s)
         for j in range(0, QUERIES, LANES):
             P = get(scores, s, j) * get(room.moments, INVERSE, j)
             if drop.bound > 0:
                 P = P * get(room.factors, s % LANES, j)
             put(scores, s, j, P)
-    multiply(scores[:seen, :n].T, room.v_rows, values.out[b, h, first:], SET)
+    multiply(
+        scores[:seen, :n].T,
+        room.v_rows,
+        values.out[b, h, first:],
+        SET)
 
 
 @kernel
@@ -249,10 +268,7 @@ def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, values: Values, g
         for h in share(H, group, G):
             for first in range(0, T, QUERIES):
                 attend_block_vjp(
-                    b,
-                    group,
-                    h,
-                    first,
+                    Place(b, group, h, first),
                     g,
                     heads,
                     values,
@@ -266,9 +282,9 @@ def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, values: Values, g
 
 
 @serial
-def attend_block_vjp(b, group, h, first, g, heads, values, dq, rules, drop, room):
-    """Write dq of a block of queries, of which one is the `first`, and add to the sums of dk and
-    dv."""
+def attend_block_vjp(place, g, heads, values, dq, rules, drop, room):
+    """Write dq of a block of queries, and add to the sums of dk and dv."""
+    b, group, h, first = place
     q = heads.q[b, h, first:first + QUERIES]                    # (n, D)
     g_block = g[b, h, first:first + QUERIES]                    # (n, E)
     k = heads.k[b, group]                                       # (S, D)
@@ -282,36 +298,69 @@ def attend_block_vjp(b, group, h, first, g, heads, values, dq, rules, drop, room
         room.q_columns,
         weights,
         rules,
-        b,
-        h,
-        first)
+        place)
     pack_columns(g_block.T, room.g_columns)
-    multiply(heads.v[b, group, :seen], room.g_columns, back, SET)
+    multiply(
+        heads.v[b, group, :seen],
+        room.g_columns,
+        back,
+        SET)
     for j in range(n):
         out = values.out[b, h, first + j]                       # (E,)
         room.moments[TOP, j] = values.top[b, h, first + j, 0]
         room.moments[INVERSE, j] = values.inverse[b, h, first + j, 0]
         room.moments[ALONG, j] = dot(part(g_block[j], 0, E), part(out, 0, E))
+    differentiate_block(
+        seen,
+        score_scale,
+        scale,
+        heads,
+        drop,
+        room,
+        place)
+    pack_columns(q, room.q_rows)
+    pack_columns(g_block, room.g_rows)
+    multiply(
+        weights[:seen, :n],
+        room.g_rows,
+        room.dv,
+        ADD)
+    multiply(
+        back[:seen, :n],
+        room.q_rows,
+        room.dk,
+        ADD)
+    multiply(
+        back[:seen, :n].T,
+        room.k_rows,
+        dq[b, h, first:],
+        SET)
+
+
+@serial
+def differentiate_block(seen, score_scale, scale, heads, drop, room, place):
+    """Replace, for `seen` keys, the scores in room.weights by dropout(P), and dP in room.back by
+    dS * scale."""
     for s in range(seen):
         if drop.bound > 0 and s % LANES == 0:
-            drop_weights(room.factors, drop, heads, b, h, first, s)
+            drop_weights(
+                room.factors,
+                drop,
+                heads,
+                place,
+                s)
         for j in range(0, QUERIES, LANES):
-            e = exp(get(weights, s, j) * score_scale - get(room.moments, TOP, j))
+            e = exp(get(room.weights, s, j) * score_scale - get(room.moments, TOP, j))
             P = e * get(room.moments, INVERSE, j)
             dropped = P
-            dP = get(back, s, j)
+            dP = get(room.back, s, j)
             if drop.bound > 0:
                 factor = get(room.factors, s % LANES, j)
                 dropped = P * factor
                 dP = dP * factor
-            put(weights, s, j, dropped)
+            put(room.weights, s, j, dropped)
             dS = P * (dP - get(room.moments, ALONG, j))
-            put(back, s, j, dS * scale)
-    pack_columns(q, room.q_rows)
-    pack_columns(g_block, room.g_rows)
-    multiply(weights[:seen, :n], room.g_rows, room.dv, ADD)
-    multiply(back[:seen, :n], room.q_rows, room.dk, ADD)
-    multiply(back[:seen, :n].T, room.k_rows, dq[b, h, first:], SET)
+            put(room.back, s, j, dS * scale)
 
 
 @allocating
@@ -328,17 +377,22 @@ def block(S, like):
 
 
 @serial
-def score_block(q, k, q_columns, scores, rules, b, h, first):
+def score_block(q, k, q_columns, scores, rules, place):
     """Write the products k . q of the keys that these queries need to scores, add the mask, and set
     those of keys after the query to -inf; return how many keys, and the scale by which to multiply
     still."""
+    b, _, h, first = place
     real = scores.dtype.type
     scale = real(rules.scale)
     seen = len(k)
     if rules.causal:
         seen = min(seen, first + len(q))
     pack_columns(q.T, q_columns)
-    multiply(k[:seen], q_columns, scores, SET)
+    multiply(
+        k[:seen],
+        q_columns,
+        scores,
+        SET)
     if rules.mask.size > 0 or not scale > 0:
         for s in range(seen):
             for j in range(len(q)):
@@ -375,9 +429,9 @@ def exp_block(scores, seen, scale, moments, sums):
 
 
 @serial
-def drop_weights(factors, drop, heads, b, h, first, s):
-    """Write what dropout multiplies the weights of LANES keys by, from key s and query `first` on.
-    """
+def drop_weights(factors, drop, heads, place, s):
+    """Write what dropout multiplies the weights of LANES keys by, from key s on."""
+    b, _, h, first = place
     real = factors.dtype.type
     _, H, T, _ = heads.q.shape
     S = heads.k.shape[2]

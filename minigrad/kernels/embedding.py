@@ -20,8 +20,12 @@ def sum_rows(table, ids, drop):
     check_ids(ids, table)
     C = table.shape[1]
     out = np.empty((*ids.shape[:-1], C), table.dtype)
-    sum_rows_kernel(dense(table), rows(ids), rows(out), *mask_of(drop),
-                    threads_for(ids.size * C // 8))
+    sum_rows_kernel(
+        dense(table),
+        rows(ids),
+        rows(out),
+        *mask_of(drop),
+        threads_for(ids.size * C // 8))
     return out
 
 
@@ -40,7 +44,11 @@ def sum_rows_kernel(thread, threads, table: C2, ids: IDS2, out: C2, mask: Mask):
     for r in share(R, thread, threads):
         into = part(out, r * C, C)
         if mask.bound == 0:
-            sum_whole_rows(table, ids[r], scale, into)
+            sum_whole_rows(
+                table,
+                ids[r],
+                scale,
+                into)
             continue
         into[:] = 0
         for i in range(n):
@@ -75,7 +83,12 @@ def add_rows(total, ids, g, drop):
     if g.shape != (*ids.shape[:-1], C):
         raise ValueError(f"{list(g.shape)} cannot be added to rows of {list(total.shape)} for "
                          f"ids of {list(ids.shape)}")
-    add_rows_kernel(total, rows(ids), rows(g), *mask_of(drop), threads_for(ids.size * C // 8, 1))
+    add_rows_kernel(
+        total,
+        rows(ids),
+        rows(g),
+        *mask_of(drop),
+        threads_for(ids.size * C // 8, 1))
 
 
 @kernel

@@ -56,7 +56,11 @@ def softmax_row(x, top, y):
 @stands_in_for(formulas.softmax_vjp)
 def softmax_vjp(g, y):
     out = np.empty(y.shape, y.dtype)
-    softmax_vjp_kernel(rows(g), rows(y), rows(out), threads_for(y.size // 4))
+    softmax_vjp_kernel(
+        rows(g),
+        rows(y),
+        rows(out),
+        threads_for(y.size // 4))
     return out
 
 
@@ -164,7 +168,7 @@ def normalise(row, weight, bias, eps, centred, out):
     if centred:
         share = real(1) / real(C)
         mean = row_sum(row, real(0)) * share
-        mean += row_sum(row, mean) * share      # what rounding has left of the mean
+        mean += row_sum(row, mean) * share      # what rounding lost of the mean
         if not abs(mean) < np.inf:
             mean = mean_of_large(row)
     rstd = inverse_rms(row, mean, eps)
@@ -238,7 +242,14 @@ def normalise_vjp(g, x, weight, mean, rstd, dx, dweight, dbias, centred):
 
 @stands_in_for(formulas.rotate)
 def rotate(x, cos, sin):
-    return norm_heads(x, cos, sin, 0, 1, 0.0)[0]
+    y, _ = norm_heads(
+        x,
+        cos,
+        sin,
+        heads=0,
+        D=1,
+        eps=0.0)
+    return y
 
 
 @serial
@@ -256,8 +267,15 @@ def norm_heads(x, cos, sin, heads, D, eps):
     x_rows = rows(x)
     y = np.empty(x.shape, x.dtype)
     rstd = np.empty((len(x_rows), heads), x.dtype)
-    norm_heads_kernel(x_rows, dense(cos), dense(sin), rows(y), rstd, D, eps,
-                      threads_for(x.size // 8))
+    norm_heads_kernel(
+        x_rows,
+        dense(cos),
+        dense(sin),
+        rows(y),
+        rstd,
+        D,
+        eps,
+        threads_for(x.size // 8))
     return y, rstd.reshape(*x.shape[:-1], heads, 1)
 
 
@@ -267,8 +285,15 @@ def norm_heads_vjp(g, y, rstd, cos, sin, D):
     threads = threads_for(g.size // 8)
     rstd = rows(rstd[..., 0])                                   # (R, heads)
     unrotated = np.empty((threads, rstd.shape[1] * D), g.dtype)
-    norm_heads_vjp_kernel(rows(g), rows(y), rstd, dense(cos), dense(-sin), rows(dx), unrotated,
-                          threads)
+    norm_heads_vjp_kernel(
+        rows(g),
+        rows(y),
+        rstd,
+        dense(cos),
+        dense(-sin),
+        rows(dx),
+        unrotated,
+        threads)
     return dx
 
 
@@ -280,7 +305,11 @@ def norm_heads_kernel(thread, threads, x: C2, cos: C2, sin: C2, y: C2, rstd: C2,
     turned = 2 * pairs          # channels
     for row in share(R, thread, threads):
         t = row % T
-        rotate_row(x[row], cos[t], sin[t], y[row])
+        rotate_row(
+            x[row],
+            cos[t],
+            sin[t],
+            y[row])
         copy_row(x[row, turned:], y[row, turned:])
         for h in range(heads):
             rstd[row, h] = norm_head(part(y, row * y.shape[1] + h * D, D), eps)
@@ -309,8 +338,16 @@ def norm_heads_vjp_kernel(thread, threads, g: C2, y: C2, rstd: C2, cos: C2, back
         t = row % T
         for h in range(heads):
             at = row * g.shape[1] + h * D
-            norm_head_vjp(part(g, at, D), part(y, at, D), rstd[row, h], part(unrotated, h * D, D))
-        rotate_row(unrotated, cos[t], back[t], dx[row])
+            norm_head_vjp(
+                part(g, at, D),
+                part(y, at, D),
+                rstd[row, h],
+                part(unrotated, h * D, D))
+        rotate_row(
+            unrotated,
+            cos[t],
+            back[t],
+            dx[row])
         copy_row(unrotated[turned:], dx[row, turned:])
         copy_row(g[row, heads * D:], dx[row, heads * D:])
 
