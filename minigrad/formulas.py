@@ -229,7 +229,7 @@ def view_of_heads(x: Array, heads: int, D: int) -> Array:
 
 class AttentionSettings(NamedTuple):
     """How attention makes scores and weights."""
-    mask: np.ndarray | None = None      # (B, H, T, S), added to the scores
+    mask: Array | None = None           # (B, H, T, S), added to the scores
     causal: bool = False                # hide the keys after t from query t
     scale: float = 1.0                  # 1 / sqrt(D), as a rule
     drop: DropoutSettings = DropoutSettings()       # of weights

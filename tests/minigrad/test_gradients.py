@@ -43,6 +43,15 @@ def test_Rows_are_kept_of_the_gradient_of_a_table_of_which_few_were_read(use, ex
     assert x.grad is None
 
 
+def test_Rows_hold_the_ids_of_the_rows_that_were_read_and_the_gradient_of_each():
+    x = leaf(np.arange(21.0).reshape(7, 3))
+    bag([[5], [1], [5]], x).sum().backward()
+    ids, values, shape = x.node.grad
+    assert ids.tolist() == [1, 5]
+    assert values.tolist() == [[1, 1, 1], [2, 2, 2]]
+    assert shape == (7, 3)
+
+
 def test_Added_is_added_to_no_array_that_is_also_another_gradient():
     x = leaf(np.ones((2, 3)))
     y = leaf(np.ones((2, 3)))

@@ -112,7 +112,7 @@ def test_nan_in_a_query_reaches_no_other_query(dtype):
 
 
 @by_both
-def test_attention_also_returns_the_maximum_and_1_by_the_sum_of_each_softmax(on):
+def test_attention_also_returns_the_highest_score_and_1_by_the_sum_of_each_softmax(on):
     q, k, v = normal(3, 1, 2, 5, 4)
     mask = np.zeros((1, 2, 5, 5))
     mask[:, :, 2] = -np.inf             # which may attend to no key
@@ -124,6 +124,29 @@ def test_attention_also_returns_the_maximum_and_1_by_the_sum_of_each_softmax(on)
     others = [0, 1, 3, 4]
     assert np.allclose(top[:, :, others], expected[:, :, others], rtol=1e-12)
     assert np.allclose(inverse[:, :, others], 1 / sums[:, :, others], rtol=1e-12)
+
+
+@by_both
+def test_self_attention_is_attention_to_the_heads_that_stand_beside_each_other(on):
+    """Queries first, then keys, then values; and so do their gradients."""
+    H, G, D = 4, 2, 3
+    qkv = normal(2, 5, (H + 2 * G) * D)
+    g = normal(2, 5, H * D, seed=1)
+    settings = AttentionSettings(causal=True, scale=0.5)
+
+    def heads(x):
+        return x.reshape(2, 5, -1, D).swapaxes(1, 2)
+
+    def channels(x):
+        return x.swapaxes(1, 2).reshape(2, 5, -1)
+    q, k, v = [heads(x) for x in np.split(qkv, [H * D, (H + G) * D], axis=-1)]
+    values = on.attention(q, k, v, settings)
+    gradients = on.attention_vjp(heads(g), q, k, v, *values, settings)
+    packed = on.self_attention(qkv, H, G, settings)
+    dqkv = on.self_attention_vjp(g, qkv, H, G, *packed, settings)
+    assert np.allclose(packed[0], channels(values[0]), rtol=1e-12)
+    expected = np.concatenate([channels(dx) for dx in gradients], axis=-1)
+    assert np.allclose(dqkv, expected, rtol=1e-12, atol=1e-14)
 
 
 @compiled_only
