@@ -512,7 +512,7 @@ def _numbers_below(limit, ids, what, ignored=None):
     wrong = numbers.view(np.uint64) >= limit    # without a sign, a negative number is large
     if ignored is not None:
         wrong &= ids != ignored
-    if wrong.any():
+    if np.logical_or.reduce(wrong, axis=None):      # any of them
         place = tuple(np.argwhere(wrong)[0].tolist())
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
                          f"from 0 to {limit - 1}")
