@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.core import Tensor, no_grad
+from minigrad.core import Tensor, brief, no_grad
 
 PROBED = 1000       # at most so many entries of a wrong argument are checked, to name the worst
 HIDDEN = 0.1        # of a gradient: if rounding may change more, it cannot be checked
@@ -226,8 +226,8 @@ def _evaluate(f, *inputs):
         raise GradcheckError(f"f gives {len(out)} values: check one at a time, as in "
                              "mg.gradcheck(lambda x: f(x)[0], x)")
     if not isinstance(out, Tensor) or out.dtype != np.float64:
-        raise GradcheckError(f"f needs to compute in float64 and return a Tensor; it gave {out!r} "
-                             f"of {getattr(out, 'dtype', type(out).__name__)}")
+        raise GradcheckError("f needs to compute in float64 and return a Tensor; it gave "
+                             f"{brief(out)}")
     return out.data
 
 
