@@ -184,7 +184,9 @@ class Tensor(Operators):
                             "it frees the graph (compute the value again, or sum the losses and go "
                             "back once), and there are no second derivatives")
         if self.node is None:
-            raise ValueError(f"{brief(self)} depends on nothing that requires a gradient")
+            raise ValueError(f"{brief(self)} depends on nothing that requires a gradient: make a "
+                             "leaf by mg.Tensor(array, requires_grad=True); x.grad and x.data are "
+                             "constants, and there are no second derivatives")
         if g is None:
             if self.data.size != 1:
                 raise ValueError(f"{brief(self.data)} is not a single number: say which gradient "
@@ -263,7 +265,8 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
 def _register(name, op):
     """List an op.  Defining it again in its own module, as in a notebook, replaces it."""
     if name in OPS and OPS[name].__module__ != op.__module__:
-        raise ValueError(f"there is already an op called {name}, in {OPS[name].__module__}")
+        raise ValueError(f"there is already an op called {name}, in {OPS[name].__module__}: choose "
+                         "another name, or write @mg.op(register=False)")
     OPS[name] = op
 
 
@@ -290,6 +293,7 @@ def _bound(name, signature, args, settings):
         bound = signature.bind(*args, **settings)
     except TypeError as error:
         takes = ", ".join(signature.parameters).replace("axis", "axis (PyTorch's dim)")
+        takes = takes.replace("correction", "correction (NumPy's ddof)")
         raise TypeError(f"{error}; {name} takes {takes}") from None
     bound.apply_defaults()
     return bound.args, bound.kwargs
@@ -466,6 +470,13 @@ def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:
     if dtype.kind != "f":
         dtype = np.dtype(np.float64)
     return [None if a is None else a.astype(dtype, copy=False) for a in arrays]
+
+
+def quiet() -> np.errstate:
+    """Return a context in which NumPy does not warn, where an infinity or a nan is the right value.
+    Somebody who listens to NumPy's errors, as the detective of `watch` does, hears them."""
+    warning = [kind for kind, answer in np.geterr().items() if answer == "warn"]
+    return np.errstate(**dict.fromkeys(warning, "ignore"))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Each op returns its value and its vjps.  A vjp keeps the arrays alive that it na
 """
 import numpy as np
 
-from minigrad.core import Array, op
+from minigrad.core import Array, op, quiet
 
 
 @op
@@ -39,7 +39,8 @@ def power(x: Array, y: Array):
 
     def dx(g):
         one_less = y * 1 - (y != 0)             # where y is 0, any power will do: y multiplies it
-        return g * (y * x ** one_less)          # g * y may overflow, and the power vanish
+        with quiet():                           # the slope of x ** 0.5 at 0 is inf
+            return g * (y * x ** one_less)      # g * y may overflow, and the power vanish
 
     def dy(g):
         return g * (value * np.log(np.where((x == 0) & (y >= 0), 1, x)))
@@ -53,10 +54,31 @@ def negative(x: Array):
 
 
 @op
+def abs_(x: Array):
+    """The size of x, without its sign.  The slope is 0 where x is 0 or nan, as in PyTorch."""
+    above = x > 0
+    below = x < 0
+    size = np.abs(x).astype(x.dtype, copy=False)        # complex numbers are refused as they are
+    return size, (lambda g: np.where(above, g, np.where(below, -g, 0)),)
+
+
+@op
+def square(x: Array):
+    """x * x."""
+    return np.square(x), (lambda g: 2 * (g * x),)
+
+
+@op
 def exp(x: Array):
     """e to the power of x."""
     y = np.exp(x)
     return y, (lambda g: g * y,)
+
+
+@op
+def expm1(x: Array):
+    """e^x - 1, with all digits also where x is near 0."""
+    return np.expm1(x), (lambda g: g * np.exp(x),)
 
 
 @op
@@ -66,10 +88,32 @@ def log(x: Array):
 
 
 @op
+def log1p(x: Array):
+    """log(1 + x), with all digits also where x is near 0."""
+    return np.log1p(x), (lambda g: g / (1 + x),)
+
+
+@op
 def sqrt(x: Array):
-    """Square root."""
+    """Square root.  Back:  dx = g / (2 * y)."""
     y = np.sqrt(x)
-    return y, (lambda g: g / (2 * y),)
+
+    def dx(g):
+        with quiet():                           # the slope at 0 is inf
+            return g / (2 * y)
+    return y, (dx,)
+
+
+@op
+def sin(x: Array):
+    """Sine of an angle in radians."""
+    return np.sin(x), (lambda g: g * np.cos(x),)
+
+
+@op
+def cos(x: Array):
+    """Cosine of an angle in radians."""
+    return np.cos(x), (lambda g: -g * np.sin(x),)
 
 
 @op
@@ -83,9 +127,38 @@ def tanh(x: Array):
 def maximum(x: Array, y: Array):
     """The elementwise maximum; where both are equal, each gets half of the gradient.  Beside a nan
     both get all of it, as in PyTorch."""
-    def share(a, b):
-        return lambda g: np.where(a == b, g / 2, np.where(a < b, 0, g))
-    return np.maximum(x, y), (share(x, y), share(y, x))
+    return np.maximum(x, y), (_unless_less(x, y), _unless_less(y, x))
+
+
+@op
+def minimum(x: Array, y: Array):
+    """The elementwise minimum; where both are equal, each gets half of the gradient.  Beside a nan
+    both get all of it, as in PyTorch."""
+    return np.minimum(x, y), (_unless_less(y, x), _unless_less(x, y))
+
+
+def _unless_less(a, b):
+    """Return a vjp that gives nothing where a < b, and half where they are equal."""
+    return lambda g: np.where(a == b, g / 2, np.where(a < b, 0, g))
+
+
+@op
+def clip(x: Array, min: Array = None, max: Array = None):
+    """x, but min where it is smaller and max where it is larger; a bound may be None.
+
+    As in PyTorch, x gets the gradient where it lies between the bounds or equals one, and a bound
+    where it takes the place of x.  Where min is above max, the value is max; where x is nan, nan,
+    and no gradient goes on.
+    """
+    low = -np.inf if min is None else min
+    high = np.inf if max is None else max
+    inside = np.greater_equal(x, low) & np.less_equal(x, high)
+    above = np.greater(x, high) | np.greater(low, high)
+    below = np.less(x, low) & np.less(low, high)
+    return np.clip(x, min, max), (
+        lambda g: np.where(inside, g, 0),
+        lambda g: np.where(below, g, 0),
+        lambda g: np.where(above, g, 0))
 
 
 @op

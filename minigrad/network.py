@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
-from minigrad.core import Array, brief, one_type, op
+from minigrad.core import Array, brief, one_type, op, quiet
 from minigrad.formulas import ACTIVATIONS, AttentionSettings, DropoutSettings, rows
 from minigrad.gradients import Added
 from minigrad.random import RowsFrom
@@ -47,6 +47,21 @@ def relu(x: Array):
     y = np.maximum(x, 0)
     passed = y != 0
     return y, (lambda g: g * passed,)
+
+
+@op
+def leaky_relu(x: Array, negative_slope: float = 0.01):
+    """x where it is positive, else negative_slope x; the slope at 0 is the negative one."""
+    x, = one_type(x)
+    slopes = np.where(x > 0, 1, negative_slope).astype(x.dtype)
+    return x * slopes, (lambda g: g * slopes,)
+
+
+@op
+def softplus(x: Array):
+    """log(1 + e^x), a smooth relu; sharper by a factor: softplus(beta * x) / beta."""
+    x, = one_type(x)
+    return np.logaddexp(0, x), (lambda g: g * formulas.sigmoid(x),)
 
 
 @op
@@ -166,39 +181,164 @@ def softmax(x: Array, axis: int = -1):
 
 @op
 def log_softmax(x: Array, axis: int = -1):
-    """x - log(sum(e^x)) along an axis.  Back:  dx = g - softmax(x) sum(g)."""
+    """x - log(sum(e^x)) along an axis; nan where all of x there is -inf.
+    Back:  dx = g - softmax(x) sum(g)."""
     x, = one_type(x)
     if x.size == 0:
         return x, (lambda g: g,)
-    shifted = x - x.max(axis=axis, keepdims=True)
-    total = np.exp(shifted).sum(axis=axis, keepdims=True)
-    y = shifted - np.log(total)
+    y = _log_softmax(x, axis)
 
     def dx(g):
         return g - np.exp(y) * g.sum(axis=axis, keepdims=True)
     return y, (dx,)
 
 
+def _log_softmax(x, axis):
+    """Return x - log(sum(e^x)) along an axis."""
+    with quiet():                           # -inf - -inf is nan
+        shifted = x - x.max(axis=axis, keepdims=True)
+    total = np.exp(shifted).sum(axis=axis, keepdims=True)
+    return shifted - np.log(total)
+
+
 @op
-def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100):
+def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100,
+                  reduction: str = "mean", weight: Array = None, label_smoothing: float = 0.0):
     """Mean of -log softmax(logits)[target] in nats, (..., V), (...) integers -> ().
     Back:  dlogits = g (softmax(logits) - 1 at the target) / n, for n targets.
 
     Targets equal to `ignore_index` are not counted.  The classes are the last axis.
+
+    The other settings are as in PyTorch.  `reduction` is "mean", "sum", or "none", which gives the
+    loss of each target, (...), 0 where it is ignored.  `weight`, (V,), says how much each class
+    counts, also in the mean, which is the sum divided by the weights of all targets.
+    `label_smoothing` is the share of each target that all classes get in equal parts  (Szegedy et
+    al. 2016, "Rethinking the Inception Architecture", section 7).
     """
     _check_shapes("logits (..., V), targets (...)", logits, targets)
     logits, = one_type(logits)
     shape = logits.shape
     targets = _numbers_below(shape[-1], targets, "target", ignore_index).reshape(-1)
-    losses, slopes, counted = formulas.cross_entropy(rows(logits), targets, ignore_index)
-    if counted == 0:
-        raise ValueError(f"there is no target to average over, among {targets.size} "
-                         f"with ignore_index={ignore_index}")
+    logits = logits.reshape(targets.size, shape[-1])
+    if weight is None and label_smoothing == 0:
+        losses, slopes, total = formulas.cross_entropy(logits, targets, ignore_index)
+    else:
+        losses, slopes, total = _weighted_cross_entropy(
+            logits, targets, ignore_index, weight, label_smoothing)
+    return _reduce_targets(losses, slopes, total, reduction, shape)
+
+
+def _weighted_cross_entropy(logits, targets, ignored, weight, smoothing):
+    """Return the losses, (R,), and their gradients, (R, V), of `cross_entropy` with weights of
+    classes or smoothed targets; and the sum of the targets' weights."""
+    if not 0 <= smoothing <= 1:
+        raise ValueError("label_smoothing is a share of at least 0 and at most 1; this is "
+                         f"{brief(smoothing)}")
+    R, V = logits.shape
+    counts, classes, weight = _target_weights(logits, targets, ignored, weight)
+    if not smoothing:
+        losses, slopes, _ = formulas.cross_entropy(logits, targets, ignored)
+        return losses * counts, slopes * counts[:, None], counts.sum()
+    counted = (targets != ignored)[:, None]                     # (R, 1)
+    log_p = _log_softmax(np.where(counted, logits, 0), -1)      # (R, V)
+    shares = np.where(counted, smoothing / V * weight, 0)       # (R, V): of each class in a loss
+    shares[np.arange(R), classes] += (1 - smoothing) * counts
+    losses = -(shares * log_p).sum(axis=-1)
+    slopes = np.exp(log_p) * formulas.row_sum(shares) - shares
+    return losses, slopes, counts.sum()
+
+
+def _target_weights(logits, targets, ignored, weight):
+    """Return how much each target counts, (R,), its class, 0 where it is ignored; and the weights
+    of the classes, (V,), in the type of the logits."""
+    counted = targets != ignored
+    classes = np.where(counted, targets, 0)
+    if weight is None:
+        weight = np.ones(logits.shape[-1])
+    _check_shapes("logits (..., V), weight (V)", logits, weight)
+    if not (np.isfinite(weight) & (weight >= 0)).all():
+        raise ValueError("the weights of classes are finite numbers of at least 0, and these are "
+                         "not all")
+    weight = weight.astype(logits.dtype)
+    return weight[classes] * counted, classes, weight
+
+
+def _reduce_targets(losses, slopes, total, reduction, shape):
+    """Return the losses, (R,), as they are reduced, and the vjps of logits of this shape and of
+    targets.  The mean is the sum divided by a total, which must not be 0."""
+    if reduction == "mean" and total == 0:
+        raise ValueError(f"there is no target to average over, among {losses.size}: each is equal "
+                         "to ignore_index, or has a class of weight 0")
+    if reduction == "none":
+        def dlogits(g):
+            dx = slopes * g.reshape(-1, 1)
+            return dx.reshape(shape)
+        return losses.reshape(shape[:-1]), (dlogits, None)
+    value, total = _reduce(losses, reduction, total)
 
     def dlogits(g):
-        dx = slopes * (float(g) / counted)
+        dx = slopes * (float(g) / total)
         return dx.reshape(shape)
-    return losses.sum() / counted, (dlogits, None)
+    return value, (dlogits, None)
+
+
+def _reduce(losses, reduction, total):
+    """Return losses reduced as a setting says, and by what their gradients are divided; a mean is
+    the sum divided by a total."""
+    if reduction == "mean":
+        return losses.sum() / total, total
+    if reduction == "sum":
+        return losses.sum(), 1
+    if reduction == "none":
+        return losses, 1
+    raise ValueError(f'reduction is "mean", "sum" or "none", not {brief(reduction)}')
+
+
+@op
+def nll_loss(log_probs: Array, targets: Array, ignore_index: int = -100, reduction: str = "mean",
+             weight: Array = None):
+    """Mean of -log_probs[target], (..., V), (...) integers -> (), as of a log_softmax; settings as
+    those of `cross_entropy`.  The classes are the last axis.
+    Back:  dlog_probs = -g / n at each of n targets, else 0."""
+    _check_shapes("log_probs (..., V), targets (...)", log_probs, targets)
+    log_probs, = one_type(log_probs)
+    shape = log_probs.shape
+    targets = _numbers_below(shape[-1], targets, "target", ignore_index).reshape(-1)
+    log_probs = rows(log_probs)
+    counts, classes, _ = _target_weights(log_probs, targets, ignore_index, weight)
+    places = np.arange(targets.size), classes
+    losses = np.where(targets == ignore_index, 0, -log_probs[places]) * counts
+    slopes = np.zeros_like(log_probs)
+    slopes[places] = -counts
+    return _reduce_targets(losses, slopes, counts.sum(), reduction, shape)
+
+
+@op
+def mse_loss(x: Array, target: Array, reduction: str = "mean"):
+    """Mean of (x - target)^2, the squared error, of two arrays of one shape; `reduction` may be
+    "sum" or "none", too.  Back:  dx = 2 g (x - target) / n, dtarget = -dx."""
+    x, target = _fitting("x (...), target (...)", np.asarray(x), np.asarray(target))
+    errors = x - target
+    value, total = _reduce(np.square(errors), reduction, errors.size)
+
+    def dx(g):
+        return 2 * errors * (g / total)
+    return value, (dx, lambda g: -dx(g))
+
+
+@op
+def binary_cross_entropy_with_logits(logits: Array, targets: Array, reduction: str = "mean"):
+    """Mean of -y log(p) - (1 - y) log(1 - p) in nats, with p = sigmoid(logits) and targets y from 0
+    to 1, of two arrays of one shape; `reduction` may be "sum" or "none", too.
+    Back:  dlogits = g (p - y) / n, dtargets = -g logits / n."""
+    x, y = _fitting("logits (...), targets (...)", np.asarray(logits), np.asarray(targets))
+    losses = y * np.logaddexp(0, -x) + (1 - y) * np.logaddexp(0, x)
+    value, total = _reduce(losses, reduction, losses.size)
+
+    def dlogits(g):                         # not p - y, which rounds where p is nearly 1
+        slopes = (1 - y) * formulas.sigmoid(x) - y * formulas.sigmoid(-x)
+        return slopes * (g / total)
+    return value, (dlogits, lambda g: -x * (g / total))
 
 
 @op
@@ -511,6 +651,9 @@ def _numbers_below(limit, ids, what, ignored=None):
     numbers = np.array(ids, dtype=np.int64, order="C")
     wrong = numbers.view(np.uint64) >= limit    # without a sign, a negative number is large
     if ignored is not None:
+        if type(ignored) is not int and np.ndim(ignored):
+            raise TypeError("ignore_index is an integer; give weights of classes by their name, as "
+                            "in weight=w")
         wrong &= ids != ignored
     if np.logical_or.reduce(wrong, axis=None):      # any of them
         place = tuple(np.argwhere(wrong)[0].tolist())

@@ -157,6 +157,47 @@ class Operators:
         """Maximum over some axes, over all by default."""
         return OPS["max"](self, axis, keepdims, **others)
 
+    def min(self, axis=None, keepdims: bool = False, **others: Any):
+        """Minimum over some axes, over all by default."""
+        return OPS["min"](self, axis, keepdims, **others)
+
+    def var(self, axis=None, keepdims: bool = False, **others: Any):
+        """Variance over some axes, over all by default; correction=1 divides by n - 1."""
+        return OPS["var"](self, axis, keepdims, **others)
+
+    def std(self, axis=None, keepdims: bool = False, **others: Any):
+        """Standard deviation over some axes, over all by default; correction=1: by n - 1."""
+        return OPS["std"](self, axis, keepdims, **others)
+
+    def cumsum(self, axis=None, **others: Any):
+        """Sums of the elements up to each along an axis; by default of all, flat."""
+        return OPS["cumsum"](self, axis, **others)
+
+    def clip(self, min=None, max=None, **others: Any):
+        """x between two bounds, of which one may be None."""
+        return OPS["clip"](self, min, max, **others)
+
+    def squeeze(self, axis=None, **others: Any):
+        """x without some axes of size 1, without all of them by default."""
+        return OPS["squeeze"](self, axis, **others)
+
+    def ravel(self):
+        """The same elements along a single axis."""
+        return OPS["ravel"](self)
+
+    def flatten(self, *axes: int):
+        """The same elements along a single axis, as in NumPy."""
+        if axes:
+            raise TypeError("x.flatten() takes no axis, as NumPy's: write x.reshape(len(x), -1) to "
+                            "keep the first")
+        return OPS["ravel"](self)
+
+    def abs(self):
+        """The size of x, without its sign."""
+        return OPS["abs"](self)
+
+    __abs__ = abs
+
     def softmax(self, axis: int = -1, **others: Any):
         """e^x / sum(e^x) along an axis."""
         return OPS["softmax"](self, axis, **others)

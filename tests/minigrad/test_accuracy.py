@@ -111,6 +111,26 @@ ONE_BY_ONE = [
     Row(mg.sqrt, TENS,
         np.sqrt, 1,
         lambda x: 0.5 / np.sqrt(x), 2),
+    Row(mg.expm1, np.concatenate([FAR, WIDE[abs(WIDE) < 80]]),
+        np.expm1, 2,
+        np.exp, 3),
+    Row(mg.log1p, np.concatenate([TENS, -TENS[TENS < 0.5]]),
+        np.log1p, 2,
+        lambda x: 1 / (1 + x), 3),
+    Row(mg.softplus, np.concatenate([FAR, WIDE]),
+        lambda x: np.logaddexp(0, x), 4,
+        sigmoid, 5),
+    Row(mg.square, TENS[abs(np.log10(TENS)) < 18],
+        np.square, 1,
+        lambda x: 2 * x, 1),
+    Row(mg.sin, NEAR,
+        np.sin, 2,
+        np.cos, 3,
+        slope_size=np.ones_like),
+    Row(mg.cos, NEAR,
+        np.cos, 2,
+        lambda x: -np.sin(x), 2,
+        size=np.ones_like),
     Row(mg.tanh, WIDE,
         np.tanh, 3,
         lambda x: 1 / np.cosh(np.clip(x, -300, 300)) ** 2, 6,
@@ -161,6 +181,20 @@ def test_a_function_of_a_number_is_exact_to_ulps(row, dtype):
     (np.inf, gelu_by_tanh, np.inf, 1),
     (np.inf, mg.relu, np.inf, 1),
     (-np.inf, mg.relu, 0, 0),
+    (0, mg.leaky_relu, 0, 0.01),
+    (-np.inf, mg.leaky_relu, -np.inf, 0.01),
+    (1000, mg.softplus, 1000, 1),
+    (-1000, mg.softplus, 0, 0),
+    (-np.inf, mg.softplus, 0, 0),
+    (0, mg.abs, 0, 0),
+    (-np.inf, mg.abs, np.inf, -1),
+    (1e-30, mg.expm1, 1e-30, 1),
+    (-40, mg.expm1, -1, math.exp(-40)),
+    (1e-30, mg.log1p, 1e-30, 1),
+    (-1, mg.log1p, -np.inf, np.inf),
+    (0, lambda x: x ** 0.5, 0, np.inf),
+    (7, mg.std, 0, 0),
+    (7, mg.var, 0, 0),
     (7, mg.softmax, 1, 0),
     (7, mg.log_softmax, 0, 0),
     (-50, lambda x: mg.log(mg.sigmoid(x)), -50, 1),
@@ -180,11 +214,71 @@ def test_gelu_is_flat_at_minus_infinity(f, dtype):
 
 
 @both_types
+@pytest.mark.parametrize("f", [mg.maximum, mg.minimum])
 @pytest.mark.parametrize("x, y", [(np.nan, 0), (1, np.nan), (np.nan, np.nan)])
-def test_maximum_passes_the_gradient_on_to_both_beside_a_nan(x, y, dtype):
-    value, dx, dy = value_and_gradients(mg.maximum, dtype, np.array([x, 2]), np.array([y, 2]))
+def test_maximum_and_minimum_pass_the_gradient_on_to_both_beside_a_nan(x, y, f, dtype):
+    value, dx, dy = value_and_gradients(f, dtype, np.array([x, 2]), np.array([y, 2]))
     assert np.isnan(value[0]) and value[1] == 2
     assert dx.tolist() == dy.tolist() == [1, 0.5]
+
+
+@both_types
+def test_abs_and_clip_keep_nan_and_pass_no_gradient_on_to_it(dtype):
+    x = np.array([np.nan, -2])
+    value, dx = value_and_gradients(mg.abs, dtype, x)
+    assert np.isnan(value[0]) and value[1] == 2
+    assert dx.tolist() == [0, -1]
+    value, *slopes = value_and_gradients(mg.clip, dtype, x, np.array(-1), np.array(1))
+    assert np.isnan(value[0]) and value[1] == -1
+    assert [slope.tolist() for slope in slopes] == [[0, 0], 1, 0]
+    value, *slopes = value_and_gradients(mg.clip, dtype, np.ones(1), np.array([np.nan]), np.ones(1))
+    assert np.isnan(value) and [slope.tolist() for slope in slopes] == [[0], [0], [0]]
+    value, dx = value_and_gradients(mg.leaky_relu, dtype, x)
+    assert np.isnan(value[0])
+    assert np.allclose(dx, 0.01)
+
+
+@both_types
+def test_clip_gives_the_gradient_to_x_at_a_bound_and_to_max_where_the_bounds_are_exchanged(dtype):
+    x, low, high = np.array([-1, 1, 0, -3, 4]), np.array([-1] * 4 + [2]), np.array([1] * 5)
+    value, *slopes = value_and_gradients(mg.clip, dtype, x, low, high)
+    assert value.tolist() == [-1, 1, 0, -1, 1]
+    assert [slope.tolist() for slope in slopes] == [[1, 1, 1, 0, 0], [0, 0, 0, 1, 0],
+                                                    [0, 0, 0, 0, 1]]
+
+
+@both_types
+@pytest.mark.parametrize("f", [mg.log_softmax, mg.sqrt, lambda x: x ** 0.5])
+def test_an_op_does_not_warn_where_its_limit_is_nan_or_infinite(f, dtype):
+    x = leaf([-np.inf, -np.inf] if f is mg.log_softmax else [0, 0], dtype)
+    y = f(x)
+    y.sum().backward()
+    assert not np.isfinite(x.grad).any()
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        f(leaf(x.data)).sum().backward()
+
+
+@both_types
+@pytest.mark.parametrize("offset", [0.0, 1e3, -1e6])
+def test_var_and_std_are_exact_far_from_0(offset, dtype):
+    x, g = rows_at(offset), normal(7, seed=6)
+    less = x.astype(np.float64) - offset
+    less -= less.mean(axis=1, keepdims=True)
+    variance = (less * less).mean(axis=1)
+    value, dx = value_and_gradients(lambda x: x.var(axis=1), dtype, x, g=g)
+    g = g.astype(dtype).astype(np.float64)[:, None]
+    assert_within(2, value, variance)
+    assert_within(2, dx, 2 * g * less / 33, abs(g))
+    value, dx = value_and_gradients(lambda x: x.std(axis=1), dtype, x, g=g[:, 0])
+    std = np.sqrt(variance)
+    assert_within(2, value, std)
+    assert_within(3, dx, g * less / 33 / std[:, None], abs(g))
+
+
+def test_var_of_doubles_is_exact_where_their_mean_is_rounded():
+    x = 1e15 + np.arange(1000.0)
+    assert math.isclose(mg.var(x).item(), (1000 ** 2 - 1) / 12, rel_tol=1e-14)
+    assert not math.isclose(x.var(), (1000 ** 2 - 1) / 12, rel_tol=1e-9)
 
 
 @both_types
@@ -196,6 +290,9 @@ def test_a_maximum_of_0_or_of_many_numbers_does_not_hide_a_nan(dtype):
     value, dx = value_and_gradients(lambda x: mg.max(x, axis=1), dtype, x)
     assert np.isnan(value[0]) and np.isnan(dx[0]).all()
     assert dx[1].tolist() == [1, 0, 0]
+    value, dx = value_and_gradients(lambda x: mg.min(x, axis=1), dtype, x)
+    assert np.isnan(value[0]) and np.isnan(dx[0]).all()
+    assert dx[1].tolist() == [0, 0.5, 0.5]
 
 
 # Two numbers at a time

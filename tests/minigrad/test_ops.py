@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.network import _check_shapes
 from tests.checking import frozen, weighted
 from tests.kit import both_types, leaf, normal, refusal
-from tests.minigrad.op_examples import (EXAMPLES, LEFT_OF_THREE, Normal, Positive, applied, call,
-                                        drawn_for, floats, ints, leaves)
+from tests.minigrad.op_examples import (EXAMPLES, LEFT_OF_THREE, Normal, Positive, Whole, applied,
+                                        call, drawn_for, floats, ints, leaves)
 
 EACH = [example.values for example in EXAMPLES]
 of_each_example = pytest.mark.parametrize("name, args, settings", EXAMPLES)
@@ -110,9 +111,19 @@ READS = {
     "divide": ["x", "y"],
     "power": ["x", "y"],
     "maximum": ["x", "y"],
+    "minimum": ["x", "y"],
+    "square": ["x"],
+    "expm1": ["x"],
     "log": ["x"],
+    "log1p": ["x"],
+    "sin": ["x"],
+    "cos": ["x"],
     "max": ["x"],
+    "min": ["x"],
     "matmul": ["x", "y"],
+    "einsum": ["x", "y"],
+    "softplus": ["x"],
+    "binary_cross_entropy_with_logits": ["logits", "targets"],
     "silu": ["x"],
     "gelu": ["x"],
     "linear": ["x", "weight"],
@@ -183,14 +194,159 @@ def test_an_op_keeps_copies_of_ids_indices_and_conditions(name, args, settings):
 
 
 @pytest.mark.parametrize("names, args", [
-    (["add", "subtract", "multiply", "divide", "maximum"], [Normal(2, 3), Positive(2, 3)]),
+    (["add", "subtract", "multiply", "divide", "maximum", "minimum"],
+     [Normal(2, 3), Positive(2, 3)]),
     (["where"], [LEFT_OF_THREE, Normal(2, 3), Positive(2, 3)]),
-    (["exp", "log", "sqrt", "tanh", "negative"], [Positive(2, 3)]),
-    (["sum", "mean", "max"], [Normal(2, 3), 1])])
+    (["clip"], [Normal(2, 3), -0.1, Positive(3)]),
+    (["exp", "expm1", "log", "log1p", "sqrt", "square", "abs", "sin", "cos", "tanh", "negative"],
+     [Positive(2, 3)]),
+    (["sum", "mean", "max", "min", "cumsum"], [Normal(2, 3), 1]),
+    (["sum", "mean", "max", "min"], [Normal(2, 3, 4), (0, -1)]),
+    (["sum", "mean", "max", "min", "cumsum", "ravel"], [Normal(2, 3)]),
+    (["max", "min", "cumsum", "ravel", "abs", "square"], [Whole(9, 2, 3)]),
+    (["squeeze"], [Normal(2, 1, 3, 1), (1, -1)]),
+    (["expand_dims"], [Normal(2, 3), (0, -1)]),
+    *((["pad"], [Normal(2, 3), *how]) for how in [
+        (2,), ((1, 0),), ([[1, 2]],), (((1,), (2,)),), (((1, 2), (0, 1)), "reflect"), (0,),
+        ([1], "wrap")])])
 def test_values_are_numpys(names, args):
     for name in names:
         arrays = drawn_for(name, args)
-        assert np.array_equal(mg.OPS[name](*arrays).data, getattr(np, name)(*arrays)), name
+        found, expected = mg.OPS[name](*arrays).data, getattr(np, name)(*arrays)
+        assert found.dtype == expected.dtype and np.array_equal(found, expected), name
+
+
+@pytest.mark.parametrize("settings", [
+    {},
+    {"axis": 1},
+    {"axis": (0, -1), "keepdims": True},
+    {"axis": [0], "correction": 1},
+    {"correction": 2.5}])
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_var_and_std_are_numpys_with_its_correction(name, settings):
+    x = normal(2, 3, 4)
+    axis = settings.get("axis")
+    expected = getattr(np, name)(x, axis=tuple(axis) if isinstance(axis, list) else axis,
+                                 ddof=settings.get("correction", 0),
+                                 keepdims=settings.get("keepdims", False))
+    found = mg.OPS[name](x, **settings)
+    assert found.shape == expected.shape
+    assert np.allclose(found.data, expected, rtol=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value", "ignore:divide")
+@pytest.mark.parametrize("shape, axis, correction, value", [
+    ((1, 3), 0, 1, np.nan),
+    ((0, 3), 0, 0, np.nan),
+    ((), None, 1, np.nan),
+    ((2, 3), 0, 3, np.inf)])
+def test_var_and_std_of_too_few_elements_are_nan_or_infinite_as_numpys(
+        shape, axis, correction, value):
+    for f in (mg.var, mg.std):
+        x = leaf(normal(*shape))
+        y = f(x, axis, correction=correction)
+        assert np.array_equal(y.data, np.full(shape[1:], value), equal_nan=True)
+        y.sum().backward()
+        assert not np.isfinite(x.grad).any()
+
+
+@pytest.mark.parametrize("args", [args for name, args, _ in EACH if name == "einsum"])
+def test_einsum_is_numpys_in_value_and_type(args):
+    letters, *arrays = args
+    assert np.allclose(mg.einsum(letters, *arrays).data, np.einsum(letters, *arrays), rtol=1e-13)
+    for dtype in (np.float32, np.int32, bool):
+        whole = [np.round(3 * a).astype(dtype) for a in arrays]
+        found, expected = mg.einsum(letters, *whole).data, np.einsum(letters, *whole)
+        assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
+def test_einsum_multiplies_matrices_by_the_formula_of_products(monkeypatch):
+    shapes = []
+
+    def product(a, b):
+        shapes.append((a.shape, b.shape))
+        return a @ b
+    monkeypatch.setattr(formulas, "matmul", product)
+    x, y = leaf(normal(2, 5, 3, 4)), leaf(normal(2, 6, 3, 4))
+    mg.einsum("bqhd,bkhd->bhqk", x, y).sum().backward()
+    assert shapes[0] == ((2, 3, 5, 4), (2, 3, 4, 6))
+    assert len(shapes) == 3
+
+
+# Losses, without a target that is ignored and with one; with weights of classes and without.
+ALL, SOME = ints([0, 2, 2, 1, 0]), ints([0, -100, 2, 1, -100])
+of_each_loss = pytest.mark.parametrize("targets, settings", [
+    (targets, settings) for targets in (ALL, SOME) for settings in (
+        {}, {"weight": [0.5, 2, 0]}, {"label_smoothing": 0.2},
+        {"weight": [0.5, 2, 0], "label_smoothing": 0.2})])
+
+
+@of_each_loss
+def test_cross_entropy_is_the_sum_over_classes_of_each_targets_shares(targets, settings):
+    x = normal(5, 3)
+    weight, smoothing = np.array(settings.get("weight", [1, 1, 1])), settings.get(
+        "label_smoothing", 0)
+    total = weights = 0
+    each = np.zeros(5)
+    for i, target in enumerate(targets):
+        if target == -100:
+            continue
+        log_p = x[i] - np.log(np.exp(x[i]).sum())
+        each[i] = (-(1 - smoothing) * weight[target] * log_p[target]
+                   - smoothing / 3 * (weight * log_p).sum())
+        total += each[i]
+        weights += weight[target]
+    for reduction, expected in (("none", each), ("sum", total), ("mean", total / weights)):
+        found = mg.cross_entropy(x, targets, reduction=reduction, **settings)
+        assert np.allclose(found.data, expected, rtol=1e-13, atol=1e-15)
+        if not smoothing:
+            found = mg.nll_loss(mg.log_softmax(x), targets, reduction=reduction, **settings)
+            assert np.allclose(found.data, expected, rtol=1e-13, atol=1e-15)
+
+
+@of_each_loss
+def test_cross_entropy_does_not_look_at_ignored_rows_whatever_its_settings(targets, settings):
+    ignored = targets == -100
+    x = np.where(ignored[:, None], [np.nan, np.inf, -np.inf], normal(5, 3))
+    for reduction in ("mean", "sum", "none"):
+        logits = leaf(x)
+        loss = mg.cross_entropy(logits, targets, reduction=reduction, **settings)
+        loss.backward(np.ones(loss.shape))
+        assert np.isfinite(loss.data).all() and np.isfinite(logits.grad).all()
+        assert (logits.grad[ignored] == 0).all()
+
+
+@pytest.mark.parametrize("loss", [mg.cross_entropy, mg.nll_loss])
+def test_losses_of_ignored_targets_alone_are_0_but_have_no_mean(loss):
+    for reduction, expected in (("sum", 0), ("none", [0, 0])):
+        x = leaf(normal(2, 3))
+        y = loss(x, [-100, -100], reduction=reduction)
+        y.backward(np.ones(y.shape))
+        assert np.array_equal(y.data, expected)
+        assert (x.grad == 0).all()
+    for settings in ({}, {"weight": [0, 1, 1]}):
+        assert "no target to average over" in refusal(
+            ValueError, loss, normal(2, 3), [-100, 0 if settings else -100], **settings)
+
+
+@both_types
+def test_losses_keep_the_type_of_the_logits_beside_weights_of_another(dtype):
+    for reduction in ("mean", "sum", "none"):
+        for smoothing in (0, 0.1):
+            x = leaf(normal(2, 3), dtype)
+            loss = mg.cross_entropy(x, [0, 1], reduction=reduction, weight=np.ones(3),
+                                    label_smoothing=smoothing)
+            assert loss.dtype == dtype
+        assert mg.nll_loss(x, [0, 1], reduction=reduction, weight=np.ones(3)).dtype == dtype
+
+
+def test_binary_cross_entropy_keeps_all_digits_of_small_losses_and_slopes():
+    for sign, target in ((1, 1.0), (-1, 0.0)):
+        x = leaf([40.0 * sign, 1000.0 * sign])
+        mg.binary_cross_entropy_with_logits(x, [target, target], "sum").backward()
+        loss = mg.binary_cross_entropy_with_logits(x, [target, target], "none").data
+        assert np.allclose(loss, [math.exp(-40), 0], rtol=1e-14, atol=0)
+        assert np.allclose(x.grad, [-sign * math.exp(-40), 0], rtol=1e-14, atol=0)
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
@@ -264,7 +420,8 @@ ONES = np.ones((2, 3))
 
 @pytest.mark.parametrize("axis", [3, 5, -4, -5])
 @pytest.mark.parametrize("name, before", [
-    *((name, [ONES]) for name in ("sum", "mean", "max", "softmax", "log_softmax")),
+    *((name, [ONES]) for name in ("sum", "mean", "max", "min", "var", "std", "cumsum", "squeeze",
+                                  "softmax", "log_softmax")),
     *((name, [[ONES, ONES]]) for name in ("concatenate", "stack")),
     ("swapaxes", [ONES, 0]),
     *(("take", [x, 0]) for x in (ONES, 2.0)),
@@ -286,9 +443,13 @@ def test_equal_maxima_share_the_gradient():
     x = leaf([[1.0, 1.0, 0.0]])
     mg.max(x, axis=1).sum().backward()
     assert np.array_equal(x.grad, [[0.5, 0.5, 0]])
-    y = leaf([1.0, 2.0])
-    mg.maximum(y, np.array([1.0, 3.0])).sum().backward()
-    assert np.array_equal(y.grad, [0.5, 0])
+    x.grad = None
+    mg.min(-x, axis=1).sum().backward()
+    assert np.array_equal(x.grad, [[-0.5, -0.5, 0]])
+    for f, slopes in ((mg.maximum, [0.5, 0]), (mg.minimum, [0.5, 1])):
+        y = leaf([1.0, 2.0])
+        f(y, np.array([1.0, 3.0])).sum().backward()
+        assert np.array_equal(y.grad, slopes)
 
 
 def test_powers_of_zero_have_the_derivative_zero_to_the_exponent():
@@ -405,8 +566,36 @@ WRONG = [
           "embedding_bag", ints([[0, 5]]), Normal(7, 3, 2)),
     wrong(ValueError, "targets (...), each name of one size; shapes are [2, 3], [1]",
           "cross_entropy", Normal(2, 3), ints([0])),
-    wrong(ValueError, "no target to average over, among 2 with ignore_index=-",
+    wrong(ValueError, "no target to average over, among 2: each is equal to ignore_index, or has",
           "cross_entropy", Normal(2, 3), ints([-100, -100])),
+    *[wrong(ValueError, "at least 0, and these are not all",
+            name, Normal(2, 3), ints([0, 1]), weight=weight)
+      for name in ("cross_entropy", "nll_loss") for weight in ([1, -1, 1], [1, 1, math.nan])],
+    *[wrong(ValueError, "logits (..., V), weight (V), each name of one size; shapes are [2, 3], [2",
+            name, Normal(2, 3), ints([0, 1]), weight=[1, 1])
+      for name in ("cross_entropy", "nll_loss")],
+    *[wrong(ValueError, f"at least 0 and at most 1; this is {smoothing}",
+            "cross_entropy", Normal(2, 3), ints([0, 1]), label_smoothing=smoothing)
+      for smoothing in (-0.1, 1.5, math.nan)],
+    *[wrong(ValueError, 'reduction is "mean", "sum" or "none", not \'avg\'',
+            name, Normal(2, 3), ints([0, 1]), reduction="avg")
+      for name in ("cross_entropy", "nll_loss")],
+    *[wrong(ValueError, 'reduction is "mean", "sum" or "none", not None',
+            name, Normal(2, 3), Normal(2, 3), None)
+      for name in ("mse_loss", "binary_cross_entropy_with_logits")],
+    wrong(TypeError, "ignore_index is an integer; give weights of classes by their name",
+          "cross_entropy", Normal(2, 3), ints([0, 1]), [1, 1, 1]),
+    wrong(IndexError, "target 3 at (0,)", "nll_loss", Normal(2, 3), ints([3, 0])),
+    wrong(TypeError, "targets are integers, and these are float64",
+          "nll_loss", Normal(2, 3), Normal(2)),
+    wrong(ValueError, "x (...), target (...), each name of one size; shapes are [2, 1], [2]",
+          "mse_loss", Normal(2, 1), Normal(2)),
+    wrong(ValueError, "logits (...), targets (...), each name of one size; shapes are [2], []",
+          "binary_cross_entropy_with_logits", Normal(2), 1.0),
+    wrong(ValueError, "one for each axis, from the first on; PyTorch's is flat, and begins with",
+          "pad", Normal(2, 3), (1, 1, 0, 0)),
+    wrong(ValueError, '"symmetric" or "wrap", not \'mean\'', "pad", Normal(2, 3), 1, "mean"),
+    wrong(ValueError, "negative", "pad", Normal(2, 3), -1),
     wrong(ValueError, "x (..., C), weight (C), bias (C), each", "layer_norm", Normal()),
     wrong(ValueError, "each name of one size; shapes are [2, 3], [4], None",
           "layer_norm", Normal(2, 3), Normal(4)),
@@ -523,6 +712,25 @@ def test_errors_say_what_was_expected_and_name_op_types_and_shapes(
     first = args[0]
     note = f"in {name}({first.dtype}{list(first.shape)}"
     assert any(line.startswith(note) for line in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("letters, shapes, error, says", [
+    ("ij", [(2,)], ValueError, "does not contain the correct number of indices"),
+    ("i", [(2, 3)], ValueError, "does not contain the correct number of indices"),
+    ("ij...", [(2,)], ValueError, "does not contain the correct number of indices"),
+    ("i,j", [(2,)], ValueError, "'i,j' has the letters of 2 arrays, divided by commas, and 1 came"),
+    ("ij", [(2, 3), (3, 4)], ValueError, "'ij' has the letters of 1 array, divided by commas, and"),
+    ("ij,jk", [(2, 3), (4, 4)], ValueError, "label 'j'"),
+    ("ii", [(2, 3)], ValueError, "label 'i'"),
+    ("ij->k", [(2, 3)], ValueError, "Output character k did not appear in the input"),
+    ("ij->ii", [(2, 3)], ValueError, "Output character i appeared more than once"),
+    ("i1->i", [(2, 3)], ValueError, "Character 1 is not a valid symbol"),
+    ("...i->i", [(2, 3)], ValueError, 'the axes of "..." are not summed: write it into the output'),
+    ("i,i,i", [(2,), (2,), (2,)], TypeError, "multiply more of them one after the other")])
+def test_einsum_says_which_letters_do_not_fit(letters, shapes, error, says):
+    assert says in refusal(error, mg.einsum, letters, *map(np.ones, shapes))
+    assert 'mg.einsum("ij,jk->ik", x, y)' in refusal(TypeError, mg.einsum, *map(np.ones, shapes),
+                                                     letters)
 
 
 def test_check_shapes_compares_a_size_with_any_array_before():
