@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
-from minigrad.core import Array, brief, one_type, op
+from minigrad.core import Array, Tensor, brief, one_type, op
 from minigrad.formulas import rows
 from minigrad.gradients import Added
 from minigrad.words import number_of
@@ -121,6 +121,9 @@ def cumsum(x: Array, axis: int | None = None):
 
 def _as_axes(axis):
     """Return axes as NumPy takes them: of a list, a tuple."""
+    if isinstance(axis, np.ndarray) and axis.ndim:
+        raise TypeError(f"an axis is a number, and this is {brief(axis)}; mg.maximum and "
+                        "mg.minimum compare two arrays")
     return tuple(axis) if type(axis) is list else axis
 
 
@@ -207,7 +210,7 @@ def _several(arrays):
     """Return what is given as a list of arrays."""
     if isinstance(arrays, np.ndarray):
         raise TypeError(f"a list of arrays is joined, and this is one array, {list(arrays.shape)}")
-    return [np.asarray(part) for part in arrays]
+    return [Tensor(part).data for part in arrays]       # it refuses masked arrays
 
 
 @op

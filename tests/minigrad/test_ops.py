@@ -588,6 +588,8 @@ WRONG = [
     wrong(IndexError, "target 3 at (0,)", "nll_loss", Normal(2, 3), ints([3, 0])),
     wrong(TypeError, "targets are integers, and these are float64",
           "nll_loss", Normal(2, 3), Normal(2)),
+    *[wrong(TypeError, "an axis is a number, and this is float64[2]; mg.maximum and mg.minimum",
+            name, Normal(2), Normal(2)) for name in ("max", "min")],
     wrong(ValueError, "x (...), target (...), each name of one size; shapes are [2, 1], [2]",
           "mse_loss", Normal(2, 1), Normal(2)),
     wrong(ValueError, "logits (...), targets (...), each name of one size; shapes are [2], []",
