@@ -316,6 +316,14 @@ def test_cross_entropy_does_not_look_at_ignored_rows_whatever_its_settings(targe
         assert (logits.grad[ignored] == 0).all()
 
 
+@pytest.mark.parametrize("row", [[np.nan] * 3, [-np.inf] * 3])
+def test_nll_loss_does_not_look_at_ignored_rows(row):
+    x = np.array([[-1.0, -2, -3], row])
+    for reduction, expected in (("mean", 2), ("sum", 2), ("none", [2, 0])):
+        found = mg.nll_loss(x, [1, -100], reduction=reduction)
+        assert np.array_equal(found.data, expected)
+
+
 @pytest.mark.parametrize("loss", [mg.cross_entropy, mg.nll_loss])
 def test_losses_of_ignored_targets_alone_are_0_but_have_no_mean(loss):
     for reduction, expected in (("sum", 0), ("none", [0, 0])):
