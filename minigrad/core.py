@@ -27,7 +27,7 @@ import numpy as np
 from minigrad import changes
 from minigrad.gradients import Gradient, parts_of
 from minigrad.operators import OPS, Operators
-from minigrad.watching import tell, watchers
+from minigrad.plug import tell, watchers
 from minigrad.words import shown
 
 Array = Any     # an argument of an op that is no setting: a Tensor, or what is made an array

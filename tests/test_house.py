@@ -62,7 +62,7 @@ ROWS = [
     ["minigrad.elementwise", "minigrad.shapes", "minigrad.network"],
     ["minigrad.core", "minigrad.random", "minigrad.compiled"],
     ["minigrad.formulas", "minigrad.machine", "minigrad.gradients", "minigrad.changes",
-     "minigrad.watching", "minigrad.operators", "minigrad.words"],
+     "minigrad.operators", "minigrad.words"],
     ["minigrad.plug"],
 ]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names}

@@ -10,7 +10,7 @@ import numpy as np
 
 from minigrad.core import OPS, Array, Node, Tensor
 from minigrad.gradients import Added
-from minigrad.watching import Event, watch_ops
+from minigrad.plug import Event, watch_ops
 
 # Stands for each parameter of an op that is not listed, whose names and types are not known.
 UNKNOWN = inspect.Parameter("argument", inspect.Parameter.POSITIONAL_ONLY)

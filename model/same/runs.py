@@ -29,7 +29,7 @@ import numpy as np
 import data
 import minigrad as mg
 import train
-from minigrad.watching import Event, watch_ops
+from minigrad.plug import Event, watch_ops
 from minigrad.random import generator
 from minigrad.watch.events import gradients
 from model import CharTokenizer, Transformer, TransformerConfig, generate

@@ -12,7 +12,7 @@ import pytest
 import minigrad as mg
 from minigrad import core
 from minigrad.core import Node, Tensor
-from minigrad.watching import watch_ops
+from minigrad.plug import watch_ops
 from tests.kit import bag, leaf, python, refusal
 
 

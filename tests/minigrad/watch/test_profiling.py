@@ -4,7 +4,7 @@ import time
 import numpy as np
 
 import minigrad as mg
-from minigrad.watching import Event
+from minigrad.plug import Event
 from tests.kit import leaf
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.watching import watch_ops
+from minigrad.plug import watch_ops
 from minigrad.watch.source import callers, definition, derivatives, line_of, meaning
 from tests.kit import ROOT, leaf
 

@@ -4,7 +4,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.watching import watch_ops
+from minigrad.plug import watch_ops
 from model import EncoderDecoder, EncoderDecoderConfig
 from model.attention import attention, causal_mask
 from model.reverse.encoder_decoder import BEGIN, END, PAD
