@@ -199,7 +199,7 @@ PARTS = [
          "To look up row 3 is the same as to multiply by a vector of zeros with a 1 at index "
          "3. The look-up is just faster. `np.add.at` adds twice where an id stands twice; "
          "`rows[ids] = g` would not, and no test that uses each id once would notice.",
-         [("model/layers.py", "Embedding"), ("minigrad/formulas.py", "add_rows")]),
+         [("minigrad/nn.py", "Embedding"), ("minigrad/formulas.py", "add_rows")]),
     Part("# A norm", "The norm",
          "The derivative takes from `g` what points along `y`: to make a row longer or shorter "
          "changes nothing after the norm, so no gradient can ask for it.",
@@ -237,7 +237,7 @@ PARTS = [
          "If the weights were large, the first guesses would be wild: sure, and wrong. The "
          "numbers on this page are 30 times as large as those of one.py, so that you can see "
          "differences.",
-         [("model/layers.py", "normal")]),
+         [("minigrad/nn.py", "normal")]),
     Part("# AdamW", "AdamW",
          "In the first step, the mean divided by the rms is 1 or −1: but for the decay, each "
          "weight moves by the rate, against its gradient. Later, weights whose gradients keep "

@@ -12,18 +12,19 @@ import os
 import textwrap
 import warnings
 
-from minigrad import compiled, habits, optim, plug
+from minigrad import compiled, habits, nn, optim, plug
 from minigrad.core import OPS, Tensor, no_grad, op
 from minigrad.gradients import Added
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.ops import *      # noqa: F401, F403
 from minigrad.ops import __all__ as _op_names
 from minigrad.optim import SGD, AdamW, Muon, Optimizers, clip_grad_norm_
+from minigrad.random import manual_seed
 
 __version__ = "0.1.0"
 LAZY = {"Profile": "minigrad.watch.profiling", "Recorder": "minigrad.watch.graph"}
 __all__ = ["OPS", "SGD", "AdamW", "Added", "GradcheckError", "Muon", "Optimizers", "Tensor",
-           "clip_grad_norm_", "gradcheck", "no_grad", "op", *LAZY, *_op_names]
+           "clip_grad_norm_", "gradcheck", "manual_seed", "nn", "no_grad", "op", *LAZY, *_op_names]
 
 
 def __getattr__(name: str):

@@ -1,4 +1,5 @@
-"""Module: a tree of parameters, found and named by walking attributes in the order they are set."""
+"""Module: a tree of parameters and buffers, found and named by walking attributes in the order they
+are set."""
 import gc
 import math
 from collections import UserList, deque
@@ -19,14 +20,28 @@ from minigrad.core import Tensor
 IN_ORDER = list, tuple, deque, UserList, MappingView    # containers whose parts have numbers
 
 
+class Buffer(Tensor):
+    """Numbers that a Module saves and does not train, such as a running mean:
+
+        self.mean = Buffer(np.zeros(4))
+        self.mean.data = 0.9 * self.mean.data + 0.1 * x.data.mean(axis=0)
+
+    It is a constant Tensor, which ops take as any other.
+    """
+    __slots__ = ()
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data)
+
+
 class Module:
-    """A container of parameters: Tensors, other Modules, and lists, tuples and dicts of them, as
-    attributes.  Printed, it shows them with their shapes.  An array is no parameter: what is to be
-    saved and not trained, such as a running mean, is saved beside `state_dict`.
+    """A container of parameters and buffers: Tensors, other Modules, and lists, tuples and dicts of
+    them, as attributes.  Printed, it shows them with their shapes.  `state_dict` has all of them.
+    A plain array is neither, and is not saved: wrap it, as in self.mean = Buffer(array).
     """
 
     def __repr__(self) -> str:
-        return _drawn("", self, {id(p): path for path, p in self.named_parameters()})
+        return _drawn("", self, {id(p): path for path, p in self._named_tensors()})
 
     def __iter__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} is no list: take model.parameters(), or go "
@@ -38,6 +53,18 @@ class Module:
         Raises a ValueError if two have one path, and a TypeError if some are where they have none,
         as in a set or a generator.
         """
+        for path, part in self._named_tensors():
+            if not isinstance(part, Buffer):
+                yield path, part
+
+    def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
+        """Yield every Buffer once, with its path; errors are those of `named_parameters`."""
+        for path, part in self._named_tensors():
+            if isinstance(part, Buffer):
+                yield path, part
+
+    def _named_tensors(self):
+        """Yield every parameter and buffer once, with its path."""
         paths = set()
         for path, part in _walk("", self, seen=set()):
             if isinstance(part, Tensor):
@@ -57,26 +84,27 @@ class Module:
         return [p for _, p in self.named_parameters()]
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return a copy of every parameter's data, by path."""
-        return {path: p.data.copy() for path, p in self.named_parameters()}
+        """Return a copy of the data of every parameter and buffer, by path."""
+        return {path: p.data.copy() for path, p in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray], assign: bool = False) -> None:
-        """Set the data of every parameter; the names and shapes must match exactly, and numbers
-        must be within the parameter's type.
+        """Set the data of every parameter and buffer; the names and shapes must match exactly, and
+        numbers must be within the type that is there.
 
         With `assign`, parameters become new leaves of the arrays themselves, of their float type,
-        which are copied only if they are not dense or not writable.
+        which are copied only if they are not dense or not writable; so do buffers, as constants.  A
+        parameter that is frozen stays so.
         """
-        parameters = dict(self.named_parameters())
-        check_state({path: p.shape for path, p in parameters.items()}, state)
+        tensors = dict(self._named_tensors())
+        check_state({path: p.shape for path, p in tensors.items()}, state)
         if assign:
-            leaves = [Tensor(np.require(state[path], requirements="CAW"), requires_grad=True)
-                      for path in parameters]       # all fit, or nothing is changed
-            for p, leaf in zip(parameters.values(), leaves):
-                p.__init__(leaf, requires_grad=True)
+            fresh = [Tensor(np.require(state[path], requirements="CAW"), p.requires_grad)
+                     for path, p in tensors.items()]        # all fit, or nothing is changed
+            for p, other in zip(tensors.values(), fresh):
+                Tensor.__init__(p, other, p.requires_grad)
             return
-        arrays = {path: _in_type(path, state[path], p.dtype) for path, p in parameters.items()}
-        for path, p in parameters.items():
+        arrays = {path: _in_type(path, state[path], p.dtype) for path, p in tensors.items()}
+        for path, p in tensors.items():
             changes.note(p.data, "leaf", "by load_state_dict")
             p.data[...] = arrays[path]
 
@@ -98,14 +126,22 @@ def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]
         if given.shape != shape:
             raise ValueError(f"{path} has shape {list(shape)} in this model, and was given "
                              f"{list(given.shape)}")
-        if given.dtype.kind not in "fiu":
+        if given.dtype.kind not in "fiub":
             raise ValueError(f"{path} was given {given.dtype}, which are no numbers")
 
 
 def _in_type(path, array, dtype):
-    """Return the array in a parameter's type; refuse numbers that would become infinite there."""
+    """Return the array in a parameter's or buffer's type; refuse numbers that would change much
+    there, or become infinite."""
     array = np.asarray(array)
     if np.can_cast(array.dtype, dtype):
+        return array
+    if dtype.kind != "f":
+        with np.errstate(invalid="ignore"):
+            cast = array.astype(dtype)
+        if (cast != array).any():
+            raise ValueError(f"{path} was given numbers that {dtype}, its type in this model, does "
+                             "not hold")
         return array
     with np.errstate(over="ignore"):
         cast = array.astype(dtype)
@@ -116,9 +152,9 @@ def _in_type(path, array, dtype):
 
 
 def _walk(path, value, above=(), seen=None):
-    """Yield every parameter and Module in a value with its path.  `above` has the ids of what holds
-    it, to which a part that leads back there does not lead again.  With a set, `seen`, each comes
-    once, by its first path."""
+    """Yield every parameter, buffer and Module in a value with its path.  `above` has the ids of
+    what holds it, to which a part that leads back there does not lead again.  With a set, `seen`,
+    each comes once, by its first path."""
     if isinstance(value, (Tensor, Module)):
         if seen is not None:
             if id(value) in seen:
@@ -180,7 +216,8 @@ def _drawn(path, part, first, above=()):
     the ids of the Modules that hold it."""
     if isinstance(part, Tensor):
         shared = "" if first[id(part)] == path else f", shared with {first[id(part)]}"
-        return f"{list(part.shape)}{shared}"
+        kind = ", buffer" if isinstance(part, Buffer) else ""
+        return f"{list(part.shape)}{kind}{shared}"
     count = sum(math.prod(p.shape) for p in part.parameters())
     lines = [f"{type(part).__name__}, {count:,} parameters"]
     above = *above, id(part)

@@ -1,5 +1,5 @@
-"""Where others plug in: a kernel in place of a formula, and watchers, which are told of every op and
-its gradient, and of other parts of a step."""
+"""Where others plug in: a kernel in place of a formula, and watchers, which are told of every op
+and its gradient, and of other parts of a step."""
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,5 +1,7 @@
-"""Random streams: one generator for each purpose, all from one seed, independent of each other; and
-the draw of an id."""
+"""Random streams: one generator for each purpose, all from one seed, independent of each other; the
+generator of the process, for weights that nobody gives one for; and the draw of an id."""
+from numbers import Integral
+
 import numpy as np
 
 from minigrad.plug import formula
@@ -15,6 +17,24 @@ def generator(seed: int | None, purpose: str, *number: int) -> np.random.Generat
     # PCG64 by name: its numbers stay the same, while NumPy may change default_rng's generator.
     entropy = None if seed is None else [seed, PURPOSES.index(purpose), *number]
     return np.random.Generator(np.random.PCG64(entropy))
+
+
+_of_process = generator(0, "weights")
+
+
+def of_process() -> np.random.Generator:
+    """Return the generator of this process, from which layers draw weights if they are given none.
+    """
+    return _of_process
+
+
+def manual_seed(seed: int) -> None:
+    """Begin the generator of this process anew.  It begins with seed 0, so that a program draws the
+    same weights each time.  It is for weights alone: dropout needs a generator at each call."""
+    global _of_process
+    if not isinstance(seed, Integral) or seed < 0:
+        raise ValueError(f"a seed is a whole number of at least 0, not {seed!r}")
+    _of_process = generator(int(seed), "weights")
 
 
 class RowsFrom(np.random.Generator):

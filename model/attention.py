@@ -16,10 +16,10 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.module import Module
+from minigrad.nn import Linear, Module, Rng
 from minigrad.ops import RotaryScaling, check_heads
 from model.config import head_problems
-from model.layers import STD, Linear, Rng
+from model.layers import STD
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor,
@@ -86,7 +86,8 @@ class MultiHeadAttention(Module):
 
     The query, key and value matrices of all heads are the rows of one weight, `qkv`, so that one
     product makes them all.  A head has D = d_out / num_heads channels.  Dropout applies to the
-    attention weights, as in GPT-2.
+    attention weights, as in GPT-2.  Weights are drawn from `rng`, or else from the generator of the
+    process (`mg.manual_seed`): normal, with a standard deviation of 0.02; biases are 0.
 
     Source: Vaswani et al. 2017, section 3.2.2.
     """
@@ -103,15 +104,24 @@ class MultiHeadAttention(Module):
         mistakes = head_problems(d_out, H, names=("d_out", "num_heads", "num_kv_heads", ""))
         if mistakes:
             raise ValueError(mistakes[0])
-        if rng is None:
-            rng = np.random.default_rng(0)
         self.heads = H
         self.kv_heads = G
         self.d_head = d_out // H
         self.options = options
-        self.qkv = Linear(d_in, (H + 2 * G) * self.d_head, bias, rng, dtype=dtype)
-        out_bias = bias if options.out_bias is None else options.out_bias
-        self.out = Linear(d_out, d_out, out_bias, rng, options.std_out, dtype)
+        self.qkv = Linear(
+            d_in,
+            (H + 2 * G) * self.d_head,
+            bias,
+            rng=rng,
+            std=STD,
+            dtype=dtype)
+        self.out = Linear(
+            d_out,
+            d_out,
+            bias if options.out_bias is None else options.out_bias,
+            rng=rng,
+            std=options.std_out,
+            dtype=dtype)
         self.dropout = dropout
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:

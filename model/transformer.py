@@ -11,12 +11,11 @@ from numpy.random import Generator
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.module import Module
+from minigrad.nn import Dropout, Embedding, LayerNorm, Linear, Module, RMSNorm, Rng
 from minigrad.random import generator
 from model.attention import AttentionOptions, MultiHeadAttention
 from model.config import TransformerConfig
-from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
-                          Rng, sinusoids)
+from model.layers import MLP, STD, NGramEmbedding, sinusoids
 
 # Vaswani et al. add sinusoids of amplitude 1 to embeddings of about that size.  Ours start at STD:
 # amplitude 1 would swamp them, and STD would be swamped.  This one trains as well as learnt ones.
@@ -102,7 +101,8 @@ class Transformer(Module):
             V,
             C,
             rng=rng,
-            dtype=dtype)
+            dtype=dtype,
+            std=STD)
         if c.ngrams > 1:
             self.ngram_embedding = NGramEmbedding(
                 n=c.ngrams,
@@ -116,7 +116,8 @@ class Transformer(Module):
                 c.block_size,
                 C,
                 rng=rng,
-                dtype=dtype)
+                dtype=dtype,
+                std=STD)
         self.dropout = Dropout(c.dropout)
         self.blocks = [Block(c.resolved(), rng, dtype) for _ in range(c.n_layer)]
         self.norm = norm(c, dtype)
@@ -126,6 +127,7 @@ class Transformer(Module):
                 V,
                 bias=False,
                 rng=rng,
+                std=STD,
                 dtype=dtype)
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:

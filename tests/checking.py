@@ -1,4 +1,6 @@
 """Gradient checks of a module, and what they need."""
+import math
+
 import numpy as np
 
 import minigrad as mg
@@ -20,6 +22,14 @@ def random_weights(module, scale=1.0):
 def frozen(seed=3):
     """A new generator, which always draws the same."""
     return np.random.default_rng(seed)
+
+
+def assert_normal(array, std):
+    """Mean and standard deviation within five standard errors of those of a normal sample."""
+    assert abs(array.mean()) < 5 * std / math.sqrt(array.size)
+    assert abs(array.std() / std - 1) < 5 / math.sqrt(2 * array.size)
+    inside = (np.abs(array) < std).mean()
+    assert abs(inside - 0.6827) < 5 * math.sqrt(0.6827 * 0.3173 / array.size)
 
 
 class Counting(np.random.Generator):

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 MAIN_PART = ("minigrad/core.py", "minigrad/operators.py", "minigrad/gradients.py",
              "minigrad/formulas.py",
              "minigrad/elementwise.py", "minigrad/shapes.py", "minigrad/network.py",
-             "model/layers.py", "model/attention.py",
+             "minigrad/nn.py", "model/layers.py", "model/attention.py",
              "model/transformer.py", "minigrad/optim.py", "train.py")
 READING_PATH = (*MAIN_PART, "model/beginning.py", "model/run.py")
 FOLDERS = ("minigrad", "model", "data")

@@ -57,6 +57,7 @@ ROWS = [
     ["data"],
     ["model.start"],
     ["minigrad"],
+    ["minigrad.nn"],
     ["minigrad.optim", "minigrad.gradcheck", "minigrad.module", "minigrad.packed"],
     ["minigrad.ops", "minigrad.habits"],
     ["minigrad.elementwise", "minigrad.shapes", "minigrad.network"],

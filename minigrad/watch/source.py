@@ -17,6 +17,7 @@ from typing import NamedTuple
 from minigrad.core import OPS, Tensor
 
 ENGINE = Path(__file__).parents[1]
+LAYERS = str(ENGINE / "nn.py")
 CORE = Tensor.backward.__code__.co_filename
 
 
@@ -33,13 +34,14 @@ class Line(NamedTuple):
 
 
 def callers() -> Iterator[FrameType]:
-    """Yield the frames outside of minigrad that led to the op of the current event, the innermost
-    first."""
+    """Yield the frames outside of minigrad, or in its layers, that led to the op of the current
+    event, the innermost first."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename != CORE:     # the watcher's own
         frame = frame.f_back
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(f"{ENGINE}{os.sep}"):
+        file = frame.f_code.co_filename
+        if file == LAYERS or not file.startswith(f"{ENGINE}{os.sep}"):
             yield frame
         frame = frame.f_back
 

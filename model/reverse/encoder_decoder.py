@@ -121,8 +121,8 @@ class EncoderDecoder(Module):
                  ) -> None:
         rng = generator(seed, "weights")
         self.config = c = config
-        self.token_embedding = Embedding(c.vocab_size, c.n_embd, rng, dtype)
-        self.position_embedding = Embedding(c.block_size, c.n_embd, rng, dtype)
+        self.token_embedding = Embedding(c.vocab_size, c.n_embd, rng, dtype, STD)
+        self.position_embedding = Embedding(c.block_size, c.n_embd, rng, dtype, STD)
         self.dropout = Dropout(c.dropout)
         self.encoder = [EncoderBlock(c, rng, dtype) for _ in range(c.n_layer)]
         self.memory_norm = LayerNorm(c.n_embd, c.bias, dtype)

@@ -3,6 +3,7 @@ import copy
 import dataclasses
 import functools
 import itertools
+import math
 import pickle
 from collections import OrderedDict, UserDict, UserList, deque
 from types import SimpleNamespace
@@ -12,9 +13,9 @@ import pytest
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.module import Module
-from model.layers import full
-from tests.kit import leaf, refusal
+from minigrad.module import Buffer, Module
+from minigrad.nn import full
+from tests.kit import leaf, normal, refusal, same
 
 
 def parameter(*shape, value=0.0, dtype=np.float64):
@@ -286,6 +287,67 @@ def test_Module_prints_its_parts_their_shapes_and_counts_and_those_that_are_alik
     module = Module()
     module.weight = full((2, 3), 0, dtype=None)
     assert repr(module) == "Module, 6 parameters\n  weight: [2, 3]"
+
+
+class Normalised(Module):
+    """Keeps a running mean, a count and a mask; and an array, which is not saved."""
+
+    def __init__(self):
+        self.mean = Buffer(np.zeros(3))
+        self.count = Buffer(0)
+        self.mask = Buffer(np.tri(3) > 0)
+        self.weight = parameter(3, value=2)
+        self.array = np.zeros(3)
+
+    def __call__(self, x):
+        self.mean.data = self.mean.data + x.data.mean(axis=0)
+        self.count.data += 1
+        return (x - self.mean) @ self.mask * self.weight
+
+
+def test_state_dict_has_buffers_which_are_no_parameters_and_no_plain_array():
+    module, other = Normalised(), Normalised()
+    assert paths(module) == ["weight"]
+    assert [path for path, _ in module.named_buffers()] == ["mean", "count", "mask"]
+    x = Tensor(normal(5, 3))
+    for _ in range(2):
+        module(x).sum().backward()
+    assert np.abs(module.weight.grad).sum() > 0
+    state = module.state_dict()
+    assert list(state) == ["mean", "count", "mask", "weight"]
+    assert state["count"] == 2 and state["mask"].dtype == bool
+    other.load_state_dict(state)
+    for each in (other, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert same(each.state_dict(), state)
+        assert same({path: b.data for path, b in each.named_buffers()},
+                    {path: b.data for path, b in module.named_buffers()})
+        assert [path for path, _ in each.named_buffers()] == ["mean", "count", "mask"]
+    assert repr(module).splitlines() == [
+        "Normalised, 3 parameters",
+        "  mean: [3], buffer",
+        "  count: [], buffer",
+        "  mask: [3, 3], buffer",
+        "  weight: [3]"]
+
+
+def test_load_state_dict_refuses_numbers_that_a_buffer_of_integers_does_not_hold():
+    module = Normalised()
+    state = module.state_dict()
+    for number in (2.5, math.nan):
+        state["count"] = np.array(number)
+        assert refusal(ValueError, module.load_state_dict, state) == (
+            "count was given numbers that int64, its type in this model, does not hold")
+    state["count"] = np.array(3.0)
+    module.load_state_dict(state)
+    assert module.count.data == 3 and module.count.dtype == np.int64
+
+
+def test_load_state_dict_assigns_a_buffer_as_a_constant():
+    module = Normalised()
+    state = module.state_dict()
+    module.load_state_dict(state, assign=True)
+    assert module.mean.data is state["mean"]
+    assert not module.mean.requires_grad and module.weight.requires_grad
 
 
 def test_state_dict_is_a_copy_in_both_directions_into_the_arrays_that_are_there():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import train
-from tests.kit import TINY
-from minigrad.random import PURPOSES, RowsFrom, generator
+from minigrad.random import PURPOSES, RowsFrom, generator, manual_seed
 from model import load_checkpoint
+from tests.kit import TINY, python, refusal
 
 
 def test_no_two_purposes_and_no_two_seeds_draw_the_same_numbers():
@@ -18,6 +18,22 @@ def test_no_two_purposes_and_no_two_seeds_draw_the_same_numbers():
         assert not np.intersect1d(a, b).size
     for seed in (0, 1337, 2**70 + 5):       # weights, as from NumPy's generator of that seed
         assert generator(seed, "weights").random() == np.random.default_rng(seed).random()
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, "0"])
+def test_manual_seed_refuses_what_is_no_seed(seed):
+    assert refusal(ValueError, manual_seed, seed) == (
+        f"a seed is a whole number of at least 0, not {seed!r}")
+
+
+def test_manual_seed_begins_the_generator_of_the_process_anew_which_begins_with_0():
+    program = ("import minigrad as mg; from minigrad.random import of_process as rng; "
+               "print(rng().random(), rng().random()); mg.manual_seed(0); print(rng().random()); "
+               "mg.manual_seed(5); print(rng().random())")
+    done = python("-c", program, NUMBA_DISABLE_JIT="1")
+    first, again, other = done.stdout.splitlines()
+    assert first.split()[0] == again == str(generator(0, "weights").random())
+    assert other == str(generator(5, "weights").random())
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ import math
 import numpy as np
 import pytest
 
-from minigrad import Tensor, formulas
-from model import MultiHeadAttention, Transformer, TransformerConfig
+import minigrad as mg
+from minigrad import Tensor, formulas, nn
+from model import MultiHeadAttention, Transformer, TransformerConfig, layers
 from model.attention import AttentionOptions
-from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
-                          sinusoids)
-from tests.checking import random_weights
+from model.layers import MLP, STD, NGramEmbedding, sinusoids
+from tests.checking import assert_normal, random_weights
 from tests.kit import normal, refusal
 
 pytestmark = pytest.mark.late
@@ -62,33 +62,11 @@ def test_NGramEmbedding_leaves_out_whole_ngrams_and_scales_the_others():
 
 
 @pytest.mark.parametrize("kind, settings", [
-    (Linear, (3, 4, True, fresh(), STD)), (Embedding, (5, 4, fresh())), (LayerNorm, (4, True)),
-    (NGramEmbedding, (3, 7, 4, fresh())), (RMSNorm, (4,)), (MLP, (4, True, fresh(), STD))])
+    (NGramEmbedding, (3, 7, 4, fresh())), (MLP, (4, True, fresh(), STD))])
 def test_every_layer_is_of_float32_or_of_the_type_that_is_given(kind, settings):
     assert {p.dtype for p in kind(*settings).parameters()} == {np.dtype(np.float32)}
     assert {p.dtype for p in kind(*settings, dtype=np.float64).parameters()} == {
         np.dtype(np.float64)}
-
-
-@pytest.mark.parametrize("eps", [1e-5, 0.1])
-@pytest.mark.parametrize("bias", [False, True])
-def test_LayerNorm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
-    layer = random_weights(LayerNorm(8, bias, np.float64, eps))
-    distance = X - X.mean(-1, keepdims=True)
-    unit = distance / np.sqrt(X.var(-1, keepdims=True) + eps)
-    shift = layer.bias.data if bias else 0
-    assert (layer.bias is not None) == bias
-    assert close(layer(Tensor(X)), unit * layer.weight.data + shift)
-
-
-def test_RMSNorm_is_the_row_by_its_root_mean_square_with_a_gain_if_it_knows_the_channels():
-    layer = random_weights(RMSNorm(8, np.float64, eps=0.1))
-    square = (X * X).mean(-1, keepdims=True)
-    assert close(layer(Tensor(X)), X / np.sqrt(square + 0.1) * layer.weight.data)
-    assert (RMSNorm(8).weight.data == 1).all()
-    assert layer.bias is None
-    assert close(RMSNorm()(Tensor(X)), X / np.sqrt(square + 1e-5))
-    assert not RMSNorm().parameters()
 
 
 ACTIVATIONS = {
@@ -116,25 +94,6 @@ def test_MLP_is_down_of_the_activation_of_up_and_of_any_gate(bias, activation, i
                  ACTIVATIONS[activation](*hidden) @ layer.down.weight.data.T + down)
 
 
-def test_Dropout_happens_only_with_a_generator():
-    x = Tensor(np.ones((300, 300)))
-    layer = Dropout(0.25)
-    assert np.array_equal(layer(x).data, x.data)
-    dropped = layer(x, fresh()).data
-    assert set(np.unique(dropped)) == {0, 1 / 0.75}
-    share = (dropped == 0).mean()
-    assert abs(share - 0.25) < 5 * math.sqrt(0.25 * 0.75 / x.size)
-    assert np.array_equal(Dropout(0.0)(x, fresh()).data, x.data)
-
-
-def assert_normal(array, std):
-    """Mean and standard deviation within five standard errors of those of a normal sample."""
-    assert abs(array.mean()) < 5 * std / math.sqrt(array.size)
-    assert abs(array.std() / std - 1) < 5 / math.sqrt(2 * array.size)
-    inside = (np.abs(array) < std).mean()
-    assert abs(inside - 0.6827) < 5 * math.sqrt(0.6827 * 0.3173 / array.size)
-
-
 def test_normal_draws_a_transformer_as_gpt2_does():
     model = Transformer(CONFIG)
     assert STD == 0.02
@@ -151,13 +110,8 @@ def test_normal_draws_a_transformer_as_gpt2_does():
     assert drawn == 2 + 4 * 3
 
 
-def test_normal_draws_a_layer_from_its_generator_with_the_deviation_that_it_is_told():
-    rng = fresh()
-    first, second = (Linear(100, 100, False, rng).weight.data for _ in range(2))
-    assert not np.array_equal(first, second)
-    assert np.array_equal(first, Linear(100, 100, False, fresh()).weight.data)
-    assert_normal(first, 0.02)
-    assert_normal(Linear(100, 100, False, fresh(), 0.5).weight.data, 0.5)
+def test_layers_of_a_transformer_draw_from_their_generator_as_gpt2_does():
+    assert_normal(NGramEmbedding(2, 100, 100, fresh()).weight.data, 0.02)
     mlp = MLP(50, False, fresh(), 0.3)
     attention = MultiHeadAttention(60, 60, 2, rng=fresh(), options=AttentionOptions(std_out=0.3))
     for part in (mlp.up, attention.qkv):
@@ -186,17 +140,25 @@ def test_sinusoids_are_the_papers_formula():
             assert abs(table[t, c] - expected) < 1e-12
 
 
-@pytest.mark.parametrize("make", [Linear, Embedding, MLP, lambda *args, **rng: NGramEmbedding(
-    2, *args, **rng)])
-@pytest.mark.parametrize("rng", [{}, {"rng": 0}, {"rng": np.random.RandomState(0)}])
-def test_a_layer_without_a_generator_says_how_to_give_one(make, rng):
-    assert "weights are drawn from a generator: give rng=np.random.default_rng(0), not " in refusal(
-        TypeError, make, 3, 4, **rng)
-    if not rng:
-        assert make(3, 4, rng=fresh()).parameters()
+def test_layers_of_minigrad_can_be_imported_from_here_too():
+    for name in ("Dropout", "Embedding", "LayerNorm", "Linear", "RMSNorm", "Rng", "full", "normal"):
+        assert getattr(layers, name) is getattr(nn, name)
 
 
-def test_layers_have_pytorchs_defaults():
-    assert Linear(3, 4, rng=fresh()).bias.shape == (4,)
-    assert LayerNorm(3).bias.shape == (3,)
-    assert Dropout().p == 0.5
+@pytest.mark.parametrize("make", [
+    lambda **rng: MLP(4, **rng),
+    lambda **rng: NGramEmbedding(2, 3, 4, **rng),
+    lambda **rng: MultiHeadAttention(4, 4, 2, **rng)])
+def test_layers_draw_from_the_generator_of_the_process_where_they_are_given_none(make):
+    mg.manual_seed(7)
+    layers_of_7 = [make(), make()]
+    rng = np.random.default_rng(7)
+    for layer in layers_of_7:
+        expected = make(rng=rng).state_dict()
+        assert all(np.array_equal(a, expected[path]) for path, a in layer.state_dict().items())
+
+
+def test_layers_name_themselves_where_a_shape_does_not_fit():
+    assert refusal(ValueError, MLP(4), np.ones((2, 5))) == "MLP(4) takes (..., 4), and got (2, 5)"
+    assert refusal(ValueError, MultiHeadAttention(8, 8, 2), np.ones((3, 4))) == (
+        "Linear(8, 24) takes (..., 8), and got (3, 4)")

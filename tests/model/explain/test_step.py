@@ -152,7 +152,7 @@ def test_every_line_of_source_is_where_it_is_said_to_be_with_the_numbers_of_its_
     found = re.findall(r"^ +(.+?) +(\S+\.py):(\d+)$", step.text, flags=re.M)
     assert len(found) > 15 and {file for _, file, _ in found} >= {
         "train.py", "model/transformer.py", "model/layers.py", "model/attention.py",
-        "minigrad/optim.py", "data/batches.py"}
+        "minigrad/nn.py", "minigrad/optim.py", "data/batches.py"}
     for shown, file, number in found:
         source = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1:]
         assert " ".join(" ".join(source[:4]).split()).startswith(shown.removesuffix("...")), shown
@@ -195,7 +195,7 @@ def test_each_op_is_below_the_line_that_calls_it_with_its_shapes(three_layers):
             lines[indent] = shown
         elif match := re.match(r" +\| (\w+)  \(", shown):
             ops.append(match[1])
-            sign = {"add": " + ", "divide": " / "}.get(match[1], f"mg.{match[1]}(")
+            sign = {"add": " + ", "divide": " / "}.get(match[1], f".{match[1]}(")
             assert sign in lines[indent - 2], shown
     assert ops == ran(1)[::-1]
     assert "| linear (4, 16, 16), attention.qkv.weight (48, 16) -> (4, 16, 48)" in said.words
