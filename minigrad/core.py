@@ -75,7 +75,7 @@ class Tensor(Operators):
         the machine's order of bytes.
     requires_grad : whether `backward` fills `.grad`; the data must then be floats.
     """
-    __slots__ = ("_data", "node")
+    __slots__ = ("_data", "node", "frozen")     # `frozen` is there once requires_grad was set
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
         if isinstance(data, Tensor):
@@ -118,15 +118,21 @@ class Tensor(Operators):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a gradient goes through this Tensor."""
+        """Whether a gradient goes through this Tensor.  Of a leaf it can be set: False freezes it,
+        drops its gradient, and gives it no place in graphs to come; True makes it a leaf again."""
         return self.node is not None
 
     @requires_grad.setter
     def requires_grad(self, value):
-        raise AttributeError(
-            "requires_grad is given where a Tensor is made; to freeze a parameter, leave it out of "
-            "those that the optimiser is given, as in mg.AdamW([p for p in model.parameters() if p "
-            "is not w])")
+        if self.node is not None and self.node.op != "leaf":
+            raise AttributeError(
+                f"{brief(self)} is no leaf: requires_grad is set for parameters; for a result "
+                "through which no gradient goes, take x.detach()")
+        if not value:
+            self.node = None
+        elif self.node is None:
+            Tensor.__init__(self, self._data, requires_grad=True)
+        self.frozen = not value         # an optimiser refuses other constants
 
     @property
     def grad(self) -> np.ndarray | None:
@@ -141,6 +147,8 @@ class Tensor(Operators):
 
     @grad.setter
     def grad(self, value):
+        if self.node is None and value is None:     # as it is: a loop over frozen parameters
+            return
         if self.node is None or self.node.op != "leaf":
             raise ValueError(f"{brief(self)} is no leaf: a gradient is kept only where "
                              "requires_grad=True was given")

@@ -95,8 +95,7 @@ OF_OPS = {
     **dict.fromkeys(["BatchNorm1d", "BatchNorm2d", "batch_norm"], BATCH_NORM)}
 OF_BOTH = {
     "zero_grad": "set x.grad = None, or call optimizer.zero_grad()",
-    "requires_grad_": f"{A_LEAF}; to freeze a parameter, leave it out of those that the optimiser "
-                      "is given",
+    "requires_grad_": f"{A_LEAF}; to freeze a parameter, set p.requires_grad = False",
     **dict.fromkeys(["cpu", "cuda", "device"], ON_THE_CPU),
     **dict.fromkeys(["bfloat16", "double", "float", "float16", "float32", "float64", "half", "int",
                      "long", "to"], TYPE)}
@@ -118,8 +117,9 @@ OF_TENSOR = OF_BOTH | {
 OF_MODULE = OF_BOTH | {
     "forward": "write model(x)",
     "apply": "go through model.named_modules()",
-    "freeze": "leave its parameters out of those that the optimiser is given",
-    "register_buffer": "write self.name = array, which is saved beside state_dict",
+    "freeze": "set p.requires_grad = False for each p of its parameters()",
+    "register_buffer": "write self.name = nn.Buffer(array)",
+    "buffers": "take model.named_buffers()",
     "register_parameter": "write self.name = mg.Tensor(array, requires_grad=True)",
     "add_module": "write self.name = part",
     **dict.fromkeys(["modules", "children", "named_children"], "take model.named_modules()"),
@@ -127,7 +127,6 @@ OF_MODULE = OF_BOTH | {
                     "leave it out, as dropout happens only where a random generator is given, as "
                     "in model(x, rng=rng)")}
 OF_NAMESPACE = {
-    "manual_seed": "give np.random.default_rng(seed) to dropout and to models",
     "load": "take load_checkpoint and save_checkpoint of model, or np.save",
     "save": "take load_checkpoint and save_checkpoint of model, or np.save",
     "inference_mode": "write with mg.no_grad():",
@@ -138,23 +137,24 @@ OF_NAMESPACE = {
     "cuda": ON_THE_CPU,
     "device": ON_THE_CPU,
     "MultiheadAttention": "write from model import MultiHeadAttention",
+    "MultiHeadAttention": "write from model import MultiHeadAttention",
     "Transformer": "write from model import Transformer",
     **dict.fromkeys(["tensor", "as_tensor", "from_numpy", "Parameter", "Variable"], A_LEAF),
     **dict.fromkeys(["arange", "empty", "eye", "full", "linspace", "ones", "ones_like", "rand",
                      "randn", "zeros", "zeros_like"],
                     "make a Tensor of NumPy's array, as in mg.Tensor(np.ones(3))"),
-    **dict.fromkeys(["nn", "Module", "functional"],
-                    "Module is in minigrad.module, layers are in model.layers, and ops here, as "
-                    "mg.gelu"),
+    "functional": "ops are in minigrad, as mg.gelu",
+    "MLP": "write from model.layers import MLP",
     **dict.fromkeys(["float", "float16", "float32", "float64", "int32", "int64", "long"],
                     "take NumPy's type, as np.float32"),
     **dict.fromkeys(["RMSprop", "Adagrad", "Adadelta"], "take mg.AdamW"),
     **dict.fromkeys(["lr_scheduler", "LambdaLR", "StepLR"],
                     'set optimizer.param_groups[0]["lr"] before a step'),
-    **dict.fromkeys(["Linear", "Embedding", "LayerNorm", "RMSNorm", "Dropout", "MLP"],
-                    "layers are in model.layers, as in from model.layers import Linear"),
-    **dict.fromkeys(["Sequential", "ModuleList", "ModuleDict"],
-                    "hold layers in a list of a Module (minigrad.module), and write "
+    **dict.fromkeys(["Module", "Linear", "Embedding", "LayerNorm", "RMSNorm", "Dropout",
+                     "Sequential", "Buffer"],
+                    "layers are in minigrad.nn, as in from minigrad import nn"),
+    **dict.fromkeys(["ModuleList", "ModuleDict"],
+                    "hold layers in a list or a dict of a Module (minigrad.nn), and write "
                     "for layer in self.layers: x = layer(x)")}
 
 

@@ -4,7 +4,7 @@ Their formulas are `adamw` and `muon` in `formulas.py`.
 """
 import math
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from minigrad import changes, formulas
 from minigrad.core import Tensor, brief, timed
 from minigrad.gradients import Rows
+from minigrad.words import first_of, number_of
 
 
 class Optimizer:
@@ -23,6 +24,10 @@ class Optimizer:
     zeros; one that is taken out keeps its state, and finds it again.
     A parameter's `.data` may be changed, too, to an array of its shape and type; one that no step
     can update in place is replaced by a dense copy.
+    A parameter that is frozen, by p.requires_grad = False, stays as it is, also where there is
+    weight decay, until it is True again.
+    Where parameters are given with their names, as in AdamW(model.named_parameters()), a state that
+    is loaded finds them by name, else by their order.
     `parts` are the optimisers inside: those of `Optimizers`; of a single one, itself.
 
     Raises
@@ -42,7 +47,8 @@ class Optimizer:
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         self.defaults = defaults
-        self.param_groups = [group | {"params": [*parameters_of(group)]} for group in groups]
+        self.names = {}         # of parameters, as far as they are given
+        self.param_groups = [group | {"params": self._named(group)} for group in groups]
         self.missed = {}        # of each parameter, the steps while no group had it
         self._checked = []      # the parameters when they were last checked
         for kind in self.STATE:
@@ -51,7 +57,7 @@ class Optimizer:
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         """Add a group of parameters, with settings of its own; the others are the defaults."""
-        self.param_groups.append(group | {"params": [*parameters_of(group)]})
+        self.param_groups.append(group | {"params": self._named(group)})
         try:
             self._pairs()
         except ValueError:
@@ -70,7 +76,8 @@ class Optimizer:
             for group, p in pairs:
                 self._check(group, p)
             for p in parameters:
-                self._begin(p)
+                if p.node is not None:
+                    self._begin(p)
             self._checked = parameters
         return pairs
 
@@ -96,8 +103,9 @@ class Optimizer:
         Its data, gradient and state have one shape and type, and can be updated in place."""
         found = []
         for i, (group, p) in enumerate(self._pairs()):
-            if p.node.grad is None:
+            if p.node is None or p.node.grad is None:
                 continue
+            self._begin(p)              # it may have been frozen until now
             p._data = dense(p, i, "data", p.data)
             state = []
             for kind in self.STATE:
@@ -116,13 +124,129 @@ class Optimizer:
         for part in self.parts:
             pairs = part._pairs()
             for kind in part.STATE:
+                arrays = getattr(part, kind)
                 for _, p in pairs:
-                    yield kind, p, getattr(part, kind)[p]
+                    if p in arrays:     # not if it was always frozen
+                        yield kind, p, arrays[p]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of its state, from which `load_state_dict` goes on to the bit: settings of
+        each group, and, by the number of each parameter, its arrays and the steps that it missed.
+
+        What only the constructor takes, such as Muon's ns_steps, is not in it.
+        """
+        numbers = {p: i for i, (_, p) in enumerate(self._pairs())}
+        groups = []
+        for group in self.param_groups:
+            parameters = group["params"]
+            saved = group | {"params": [numbers[p] for p in parameters]}
+            if all(p in self.names for p in parameters):
+                saved["param_names"] = [self.names[p] for p in parameters]
+            groups.append(saved)
+        state = {i: {} for i in numbers.values()}
+        for kind, p, array in self.state():
+            state[numbers[p]][kind] = array.copy()
+        for p, i in numbers.items():
+            if p in self.missed:
+                state[i]["missed"] = self.missed[p]
+        return {"steps": self.steps, "param_groups": groups, "state": state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, as `state_dict` returned it.  Groups have as many parameters as in
+        it, of the same shapes, and take its settings.
+
+        Raises
+        ------
+        ValueError : the state does not fit.  Nothing is changed then.
+        """
+        self._take(self._fitting(state))
+
+    def _fitting(self, state):
+        """Return the steps of a state, and for each group (settings, [(parameter, arrays, steps
+        that it missed)]); check that they fit."""
+        self._pairs()
+        check_keys(state, ("steps", "param_groups", "state"), type(self).__name__)
+        steps = state["steps"]
+        if not (isinstance(steps, Integral) and steps >= 0):
+            raise ValueError(f"steps are a whole number of at least 0, not {steps!r}")
+        groups = state["param_groups"]
+        if len(groups) != len(self.param_groups):
+            raise ValueError(f"the state has {number_of(len(groups), 'group')} of parameters, and "
+                             f"this {type(self).__name__} {len(self.param_groups)}")
+        fitting = []
+        for i, (group, saved) in enumerate(zip(self.param_groups, groups)):
+            settings = {name: value for name, value in saved.items()
+                        if name not in ("params", "param_names")}
+            check_settings(settings)
+            numbers = self._numbers(i, group["params"], saved)
+            parts = [(p, *self._arrays(p, state["state"].get(number, {}), number))
+                     for p, number in zip(group["params"], numbers)]
+            fitting.append((settings, parts))
+        return steps, fitting
+
+    def _numbers(self, i, parameters, saved):
+        """Return the numbers that the parameters of group i have in a state."""
+        numbers = saved["params"]
+        if len(numbers) != len(parameters):
+            raise ValueError(f"group {i} has {number_of(len(parameters), 'parameter')}, and "
+                             f"{len(numbers)} in the state")
+        names = [self.names.get(p) for p in parameters]
+        if "param_names" not in saved or None in names:
+            return numbers
+        by_name = dict(zip(saved["param_names"], numbers))
+        if unknown := [name for name in names if name not in by_name]:
+            raise ValueError(f"group {i} of the state does not have {first_of(unknown)}; it has "
+                             f"{first_of([*by_name])}")
+        return [by_name[name] for name in names]
+
+    def _arrays(self, p, saved, number):
+        """Return copies of a parameter's arrays, by kind, and the steps that it missed."""
+        if not saved:                       # it was always frozen
+            return {}, None
+        what = f"parameter {number}"
+        check_keys(saved, (*self.STATE, "missed"), what)
+        arrays = {}
+        for kind in self.STATE:
+            array = np.asarray(saved[kind])
+            if array.shape != p.shape or array.dtype.kind != "f":
+                raise ValueError(f"{what} is {brief(p.data)}, and its {kind} in the state is "
+                                 f"{brief(array)}")
+            arrays[kind] = array.astype(p.dtype)
+        return arrays, saved["missed"]
+
+    def _take(self, fitting):
+        """Take the place of what `_fitting` has returned."""
+        steps, groups = fitting
+        self.steps = steps
+        for group, (settings, parts) in zip(self.param_groups, groups):
+            group |= settings
+            for p, arrays, missed in parts:
+                for kind in self.STATE:
+                    getattr(self, kind).pop(p, None)
+                    if arrays:
+                        getattr(self, kind)[p] = arrays[kind]
+                if arrays:
+                    self.missed[p] = missed
+                elif p.node is not None:
+                    self._begin(p)
 
     def zero_grad(self) -> None:
         """Set all gradients to None."""
         for _, p in self._pairs():
             p.grad = None
+
+    def _named(self, group):
+        """Return the parameters of a group as a list, and keep the names of those that come as
+        (name, parameter)."""
+        parameters = []
+        for entry in parameters_of(group):
+            match entry:
+                case str(name), Tensor() as p:
+                    self.names[p] = name
+                    parameters.append(p)
+                case _:
+                    parameters.append(entry)
+        return parameters
 
 
 def parameters_of(group: dict[str, Any]) -> list[Tensor]:
@@ -134,6 +258,14 @@ def parameters_of(group: dict[str, Any]) -> list[Tensor]:
     if isinstance(parameters, list):
         return parameters
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)
+
+
+def check_keys(state: Mapping, keys: tuple[str, ...], what: str) -> None:
+    """Raise a ValueError unless a state has these keys."""
+    if not isinstance(state, Mapping) or state.keys() != {*keys}:
+        has = first_of([*map(str, state)]) if isinstance(state, Mapping) else brief(state)
+        raise ValueError(f"the state of {what} has {', '.join(keys)}, and this has {has}; it is "
+                         "made by state_dict()")
 
 
 def are_those(parameters: list[Tensor], others: list[Tensor]) -> bool:
@@ -154,29 +286,31 @@ def check_settings(group: dict[str, Any]) -> None:
 
 
 def check_parameters(parameters: list[Tensor]) -> None:
-    """Raise a ValueError unless these are different leaves of one float type; make their data
-    dense, so that a step can update it."""
+    """Raise a ValueError unless these are different leaves of one float type, which may be frozen;
+    make their data dense, so that a step can update it."""
     for i, p in enumerate(parameters):
-        if not isinstance(p, Tensor) or p.node is None or p.node.op != "leaf":
+        if not isinstance(p, Tensor) or not (is_frozen(p) or p.node and p.node.op == "leaf"):
             raise ValueError("a parameter is a Tensor that was made with requires_grad=True; "
                              f"parameter {i} is {brief(p)}")
     check_once(parameters)
+    made = [p.data if p.node is None else p.node for p in parameters]       # frozen, or a leaf
     for i, p in enumerate(parameters):
-        if p.node.dtype != parameters[0].node.dtype:
+        if made[i].dtype != made[0].dtype:
             raise ValueError("an optimiser steps parameters of one float type; parameter 0 is "
-                             f"{parameters[0].node.dtype}, and parameter {i} {p.node.dtype}; "
-                             "make an optimiser for each type")
-        p._data = dense(p, i, "data", p.data)
+                             f"{made[0].dtype}, and parameter {i} {made[i].dtype}; make an "
+                             "optimiser for each type")
+        if p.node is not None:
+            p._data = dense(p, i, "data", p.data)
 
 
 def check_once(parameters: list[Tensor]) -> None:
     """Raise a ValueError if one of these is given twice."""
     places = {}             # of their nodes
     for i, p in enumerate(parameters):
-        if p.node in places:
-            raise ValueError(f"parameter {i} is parameter {places[p.node]} again, and would be "
-                             "stepped twice; give each once")
-        places[p.node] = i
+        place = places.setdefault(p.node or p, i)
+        if place != i:
+            raise ValueError(f"parameter {i} is parameter {place} again, and would be stepped "
+                             "twice; give each once")
 
 
 def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
@@ -191,6 +325,11 @@ def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
                          f"{array.dtype}{list(array.shape)}; give it that shape and type again, as "
                          f"with array.astype(np.{dtype}), or make a new Tensor and a new optimiser")
     return array
+
+
+def is_frozen(p: Tensor) -> bool:
+    """Return whether a parameter was frozen, by p.requires_grad = False."""
+    return getattr(p, "frozen", False)
 
 
 class SGD(Optimizer):
@@ -360,6 +499,24 @@ class Optimizers(Optimizer):
         self._pairs()
         for part in self.parts:
             part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of each part, as "parts"; `load_state_dict` takes it."""
+        self._pairs()
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def _fitting(self, state):
+        check_keys(state, ("parts",), "Optimizers")
+        self._pairs()
+        states = state["parts"]
+        if len(states) != len(self.parts):
+            raise ValueError(f"the state is that of {number_of(len(states), 'optimiser')}, and "
+                             f"these are {len(self.parts)}")
+        return [part._fitting(its) for part, its in zip(self.parts, states)]
+
+    def _take(self, fitting):
+        for part, its in zip(self.parts, fitting):
+            part._take(its)
 
 
 @timed("clipping")

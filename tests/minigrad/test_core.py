@@ -376,6 +376,22 @@ def test_op_makes_no_node_of_constants_which_need_no_vjp(x):
     assert mg.op(lambda x, y: (x * y, (lambda g: g * y,)), register=False)(x, c).requires_grad
 
 
+def test_requires_grad_set_to_False_freezes_a_leaf_and_set_to_True_makes_it_one_again(x):
+    (x * x).sum().backward()
+    x.requires_grad = False
+    assert x.grad is None and not (x * 2).requires_grad
+    x.grad = None                       # as a loop over all parameters does
+    y = leaf([1.0, 1.0])
+    (x * y).sum().backward()
+    assert np.array_equal(y.grad, x.data)
+    for _ in range(2):                  # set again, it keeps its gradient
+        x.requires_grad = True
+        (x * 2).sum().backward()
+    assert np.array_equal(x.grad, [4, 4])
+    assert "only floats have gradients" in refusal(
+        TypeError, setattr, Tensor([1, 2]), "requires_grad", True)
+
+
 def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_changes_nor_keeps_it(x):
     (x * 3).backward(np.array([1, 10]))
     x.backward([1.0, 1.0])

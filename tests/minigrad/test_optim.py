@@ -353,7 +353,153 @@ def test_Optimizer_that_is_copied_with_its_model_steps_the_copy_as_the_original(
     assert {p for _, p, _ in its.state()} == set(copied)
 
 
+MAKERS = {
+    "SGD": lambda ps, **lr: mg.SGD(ps, momentum=0.9, weight_decay=0.1, **lr),
+    "AdamW": mg.AdamW,
+    "Muon": mg.Muon,
+    "Optimizers": lambda ps, **lr: mg.Optimizers([mg.AdamW(ps[:1], **lr), mg.Muon(ps[1:], **lr)])}
+of_every_kind = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+
+
+def stepped(optimizer, parameters, steps):
+    """Take some steps, each with gradients of its own."""
+    for step in steps:
+        for n, p in enumerate(parameters):
+            if p.requires_grad:
+                p.grad = normal(*p.shape, seed=10 * step + n)
+        optimizer.step()
+
+
+@by_all
+@of_every_kind
+def test_load_state_dict_goes_on_to_the_bit_as_without_it(make):
+    ps = [parameter(4, 3, seed=seed) for seed in range(4)]
+    optimizer = make(ps[:3], lr=0.1)
+    stepped(optimizer, ps[:3], range(2))
+    optimizer.parts[-1].add_param_group({"params": ps[3:], "lr": 0.5})      # it missed two steps
+    stepped(optimizer, ps, range(2, 4))
+    optimizer.param_groups[0]["lr"] = 0.25
+    state = optimizer.state_dict()
+    saved = pickle.dumps(state)
+    again = [leaf(p.data) for p in ps]
+    other = make(again[:3], lr=0.3)
+    other.parts[-1].add_param_group({"params": again[3:]})
+    stepped(other, [leaf(p.data) for p in ps], [7])     # of which nothing is left
+    other.load_state_dict(state)
+    for each, parameters in ((optimizer, ps), (other, again)):
+        stepped(each, parameters, range(4, 7))
+    for p, q in zip(ps, again):
+        assert p.data.tobytes() == q.data.tobytes()
+    arrays = [a for *_, a in optimizer.state()]
+    assert len(arrays) == len([*other.state()]) >= 4
+    for a, (_, _, b) in zip(arrays, other.state()):
+        assert a.tobytes() == b.tobytes()
+    assert pickle.dumps(state) == saved
+
+
+def test_load_state_dict_finds_parameters_by_their_names_else_by_their_order():
+    first, second = parameter(2, 3, seed=1), parameter(2, 3, seed=2)
+    optimizer = mg.AdamW([("a", first), ("b", second)])
+    stepped(optimizer, [first, second], range(3))
+    state = optimizer.state_dict()
+    assert state["param_groups"][0]["param_names"] == ["a", "b"]
+    assert state["param_groups"][0]["params"] == [0, 1]
+    by_name = mg.AdamW(iter([("b", leaf(second.data)), ("a", leaf(first.data))]))
+    by_order = mg.AdamW([leaf(second.data), leaf(first.data)])
+    for other, order in ((by_name, "ba"), (by_order, "ab")):
+        other.load_state_dict(state)
+        for p, name in zip(other.param_groups[0]["params"], order):
+            assert np.array_equal(other.m[p], optimizer.m[first if name == "a" else second])
+    other = mg.AdamW({"params": [("a", parameter(2, 3)), ("c", parameter(2, 3))]}
+                     for _ in range(1))
+    assert refusal(ValueError, other.load_state_dict, state) == (
+        "group 0 of the state does not have c; it has a, b")
+
+
+def without_m(state):
+    del state["state"][1]["m"]
+
+
+@pytest.mark.parametrize("change, says", [
+    (lambda s: s.update(extra=1),
+     "the state of AdamW has steps, param_groups, state, and this has steps, param_groups, state, "
+     "extra; it is made by state_dict()"),
+    (lambda s: s.update(steps=-1), "steps are a whole number of at least 0, not -1"),
+    (lambda s: s["param_groups"].append({}), "the state has 2 groups of parameters, and this AdamW "
+                                             "1"),
+    (lambda s: s["param_groups"][0]["params"].pop(),
+     "group 0 has 2 parameters, and 1 in the state"),
+    (lambda s: s["param_groups"][0].update(lr=-1.0), "lr is a finite number of at least 0, not -1"),
+    (without_m, "the state of parameter 1 has m, v, missed, and this has v, missed; it is made by"),
+    (lambda s: s["state"][1].update(v=np.ones((3, 2))),
+     "parameter 1 is float64[2, 3], and its v in the state is float64[3, 2]"),
+    (lambda s: s["state"][1].update(v=np.ones((2, 3), complex)),
+     "parameter 1 is float64[2, 3], and its v in the state is complex128[2, 3]")])
+def test_load_state_dict_names_what_does_not_fit_and_changes_nothing(change, says):
+    ps = [parameter(2, 3, seed=seed) for seed in range(2)]
+    optimizer = mg.AdamW(ps)
+    stepped(optimizer, ps, range(2))
+    state = optimizer.state_dict()
+    change(state)
+    ps = [parameter(2, 3, seed=seed) for seed in range(2)]
+    other = mg.AdamW(ps)
+    assert says in refusal(ValueError, other.load_state_dict, state)
+    assert other.steps == 0 and not any(a.any() for *_, a in other.state())
+    assert other.param_groups[0]["lr"] == 1e-3
+
+
+def test_load_state_dict_refuses_the_state_of_another_optimiser():
+    ps = [parameter(2, 3), parameter(2, 3)]
+    one, two = mg.AdamW(ps), mg.Optimizers([mg.SGD(ps[:1]), mg.Muon(ps[1:])])
+    assert "the state of parameter 0 has m, v, missed, and this has momentum, missed" in refusal(
+        ValueError, one.load_state_dict, mg.Muon(ps).state_dict())
+    assert "the state of Optimizers has parts, and this has steps" in refusal(
+        ValueError, two.load_state_dict, one.state_dict())
+    assert "the state is that of 1 optimiser, and these are 2" in refusal(
+        ValueError, two.load_state_dict, mg.Optimizers([mg.SGD(ps)]).state_dict())
+    assert "and this has float64[3]" in refusal(ValueError, one.load_state_dict, np.ones(3))
+
+
+@by_all
+@of_every_kind
+def test_step_leaves_a_frozen_parameter_as_it_is_until_it_is_thawed(make):
+    ps = [parameter(4, 3, seed=seed) for seed in range(3)]
+    frozen, always = ps[1:]
+    always.requires_grad = False
+    optimizer = make(ps, lr=0.1)
+    stepped(optimizer, ps, range(2))
+    state = {kind: a.copy() for kind, p, a in optimizer.state() if p is frozen}
+    assert state
+    frozen.requires_grad = False
+    before = [p.data.copy() for p in ps]
+    mg.clip_grad_norm_(ps, 1.0)
+    stepped(optimizer, ps, range(2, 4))
+    optimizer.zero_grad()
+    assert not np.array_equal(ps[0].data, before[0])
+    assert all(np.array_equal(p.data, a) for p, a in zip(ps[1:], before[1:]))
+    assert all(np.array_equal(a, state[kind]) for kind, p, a in optimizer.state() if p is frozen)
+    assert not [p for _, p, _ in optimizer.state() if p is always]
+    make([leaf(ps[0].data), *ps[1:]], lr=0.1).load_state_dict(optimizer.state_dict())
+    for p in ps[1:]:
+        p.requires_grad = True
+        stepped(optimizer, ps, [5])
+        assert not np.array_equal(p.data, before[1 if p is frozen else 2])
+
+
+def test_step_of_SGD_goes_on_with_the_momentum_that_a_thawed_parameter_had():
+    p, alone = parameter(2, 3), parameter(2, 3)
+    optimizer, expected = mg.SGD([p], 0.1, 0.9), mg.SGD([alone], 0.1, 0.9)
+    for step in range(4):
+        p.requires_grad = step != 1
+        stepped(optimizer, [p], [step])
+        if step != 1:
+            stepped(expected, [alone], [step])
+    assert np.array_equal(p.data, alone.data)
+
+
 P = parameter(3, 3)
+FROZEN = parameter(3, 3)
+FROZEN.requires_grad = False
 WIDER = parameter(6, 4)
 CHANGED = parameter(2, 2)
 CHANGED._data = CHANGED.data.astype(np.float32)
@@ -368,6 +514,7 @@ CHANGED._data = CHANGED.data.astype(np.float32)
     (mg.AdamW, [P, WIDER, P], "parameter 2 is parameter 0 again, and would be stepped twice"),
     (mg.Muon, [{"params": [P]}, {"params": [WIDER, P]}], "parameter 2 is parameter 0 again"),
     (mg.SGD, [P, copy.copy(P)], "parameter 1 is parameter 0 again"),
+    (mg.SGD, [P, FROZEN, FROZEN], "parameter 2 is parameter 1 again"),
     (mg.AdamW, [P, parameter(2, dtype=np.float32)],
      "of one float type; parameter 0 is float64, and parameter 1 float32; make an optimiser for"),
     (mg.AdamW, [P, CHANGED],
