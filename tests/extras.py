@@ -9,7 +9,8 @@ import sys
 NEEDED = {"board": ["matplotlib"], "browser": ["selenium", "chromium", "chromedriver"],
           "convert": ["safetensors", "tokenizers"], "gguf": ["gguf", "jinja2", "tokenizers"],
           "interop": ["safetensors", "tokenizers", "torch", "transformers"],
-          "judge": ["xllamacpp"], "mpi": ["mpi4py", "mpiexec"]}
+          "judge": ["xllamacpp"], "mpi": ["mpi4py", "mpiexec"],
+          "notebook": ["nbclient", "ipykernel", "matplotlib"]}
 
 
 def program(name):
