@@ -216,7 +216,9 @@ def _drawn(path, part, first, above=()):
     the ids of the Modules that hold it."""
     if isinstance(part, Tensor):
         shared = "" if first[id(part)] == path else f", shared with {first[id(part)]}"
-        kind = ", buffer" if isinstance(part, Buffer) else ""
+        kind = "" if part.requires_grad else ", frozen"
+        if isinstance(part, Buffer):
+            kind = ", buffer"
         return f"{list(part.shape)}{kind}{shared}"
     count = sum(math.prod(p.shape) for p in part.parameters())
     lines = [f"{type(part).__name__}, {count:,} parameters"]

@@ -305,6 +305,17 @@ class Normalised(Module):
         return (x - self.mean) @ self.mask * self.weight
 
 
+def test_Module_shows_which_parameters_are_frozen_and_lists_and_saves_them_as_the_others():
+    module = Outer()
+    module.inner.weight.requires_grad = False
+    assert "    weight: [2, 3], frozen\n" in repr(module) and repr(module).count("frozen") == 1
+    assert paths(module) == PATHS == list(module.state_dict())
+    for assign in (False, True):
+        module.load_state_dict({path: a + 1 for path, a in values(module).items()}, assign=assign)
+        assert [path for path, p in module.named_parameters() if not p.requires_grad] == [
+            "inner.weight"]
+
+
 def test_state_dict_has_buffers_which_are_no_parameters_and_no_plain_array():
     module, other = Normalised(), Normalised()
     assert paths(module) == ["weight"]
