@@ -6,7 +6,7 @@ other values than the op has read, and the gradient would be that of neither los
 array count as one, as in PyTorch.
 """
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -35,18 +35,25 @@ class Change:
 
 def note(array: np.ndarray, what: str, how: str) -> None:
     """Note that the values of an array are changed now."""
+    note_all([array], what, how)
+
+
+def note_all(arrays: Iterable[np.ndarray], what: str, how: str) -> None:
+    """Note that the values of these arrays are changed now."""
     global latest
-    whole = array if array.base is None else _whole(array)
-    key = id(whole)
-    change = _changes.get(key)
-    if change is None:
-        change = Change(ref(whole, partial(_changes.pop, key)))
-    change.time = latest = next(clock)
-    change.what = what
-    change.dtype = array.dtype
-    change.shape = array.shape
-    change.how = how
-    _changes[key] = change      # only now, as other threads may look
+    latest = now = next(clock)
+    for array in arrays:
+        whole = array if array.base is None else _whole(array)
+        key = id(whole)
+        change = _changes.get(key)
+        if change is None:
+            change = Change(ref(whole, partial(_changes.pop, key)))
+        change.time = now
+        change.what = what
+        change.dtype = array.dtype
+        change.shape = array.shape
+        change.how = how
+        _changes[key] = change      # only now, as other threads may look
 
 
 def refuse(node: Any, vjps: Any) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from minigrad import changes, formulas
-from minigrad.core import Tensor, brief, timed
+from minigrad.core import Node, Tensor, brief, timed
 from minigrad.gradients import Rows
 from minigrad.words import first_of, number_of
+
+NUMBER = float, int, Real       # the usual ones first, as to ask of Real takes long
 
 
 class Optimizer:
@@ -98,25 +100,51 @@ class Optimizer:
                 getattr(self, kind)[p] = np.zeros_like(p.data)
                 self.missed[p] = self.steps
 
-    def _with_gradients(self):
-        """Return (group, parameter, *arrays of its state) of each parameter that has a gradient.
-        Its data, gradient and state have one shape and type, and can be updated in place."""
-        found = []
-        for i, (group, p) in enumerate(self._pairs()):
+    def step(self) -> None:
+        """Update every parameter that has a gradient."""
+        self._step(self._with_gradients(self._pairs()))
+
+    def _step(self, with_gradients):
+        """Take a step, if `_with_gradients` has returned a parameter."""
+        if with_gradients:
+            data = [p._data for _, p, *_ in with_gradients]
+            changes.note_all(data, "leaf", f"by a step of {type(self).__name__}")
+            self.update(with_gradients)
+
+    def update(self, with_gradients: list[tuple]) -> None:
+        """Update the data of parameters in place, each given as (group, parameter, *arrays of its
+        state).  Its data, gradient and state have one shape and type, and all but the gradient can
+        be written into."""
+        raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    def _with_gradients(self, pairs):
+        """Return what `update` takes, of those (group, parameter) that have a gradient."""
+        stepped = [(group, p) for group, p in pairs
+                   if p.node is not None and p.node.grad is not None]
+        parameters = [p for _, p in stepped]
+        for p in parameters:
+            if p not in self.missed:
+                self._begin(p)              # it was frozen until now
+        columns = [[p._data for p in parameters]]
+        for kind in self.STATE:
+            arrays = getattr(self, kind)
+            columns.append([arrays[p] for p in parameters])
+        nodes = [p.node for p in parameters]
+        for column in columns:
+            if not can_be_updated(column, nodes):
+                self._make_dense(pairs)
+                return self._with_gradients(pairs)
+        return [(*pair, *state) for pair, _, *state in zip(stepped, *columns)]
+
+    def _make_dense(self, pairs):
+        """Replace data and state that a step cannot update in place by dense copies."""
+        for i, (_, p) in enumerate(pairs):
             if p.node is None or p.node.grad is None:
                 continue
-            self._begin(p)              # it may have been frozen until now
-            p._data = dense(p, i, "data", p.data)
-            state = []
+            p._data = dense(p, i, "data", p._data)
             for kind in self.STATE:
                 arrays = getattr(self, kind)
                 arrays[p] = dense(p, i, kind, arrays[p])
-                state.append(arrays[p])
-            found.append((group, p, *state))
-        how = f"by a step of {type(self).__name__}"
-        for _, p, *_ in found:
-            changes.note(p._data, "leaf", how)
-        return found
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
         """Yield its state: (kind, parameter, array)."""
@@ -277,12 +305,17 @@ def check_settings(group: dict[str, Any]) -> None:
     """Raise a ValueError unless the settings of a group are numbers of which a step can be made."""
     for name in ("lr", "momentum", "eps", "weight_decay"):
         value = group.get(name, 0)
-        if not (isinstance(value, Real) and 0 <= value < math.inf):
+        if not (isinstance(value, NUMBER) and 0 <= value < math.inf):
             raise ValueError(f"{name} is a finite number of at least 0, not {value!r}")
     betas = group.get("betas", (0, 0))
     if not (isinstance(betas, (tuple, list)) and len(betas) == 2
-            and all(isinstance(beta, Real) and 0 <= beta < 1 for beta in betas)):
+            and is_beta(betas[0]) and is_beta(betas[1])):
         raise ValueError(f"betas are two numbers of at least 0 and below 1, not {betas!r}")
+
+
+def is_beta(value: Any) -> bool:
+    """Return whether a value can be a factor of a running mean."""
+    return isinstance(value, NUMBER) and 0 <= value < 1
 
 
 def check_parameters(parameters: list[Tensor]) -> None:
@@ -313,6 +346,13 @@ def check_once(parameters: list[Tensor]) -> None:
                              "twice; give each once")
 
 
+def can_be_updated(arrays: list[np.ndarray], nodes: list[Node]) -> bool:
+    """Return whether a step can update each array in place, and it has the shape and type of the
+    parameter with this node."""
+    return all([array.flags.carray and array.shape == node.shape and array.dtype == node.dtype
+                for array, node in zip(arrays, nodes)])
+
+
 def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
     """Return an array of parameter i, or a copy that a step can update.  Raise a ValueError unless
     it has the shape and type that p was made with, as its gradients have."""
@@ -341,9 +381,8 @@ class SGD(Optimizer):
         super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
 
     @timed("SGD")
-    def step(self) -> None:
-        """Update every parameter that has a gradient."""
-        for group, p, b in self._with_gradients():
+    def update(self, with_gradients: list[tuple]) -> None:
+        for group, p, b in with_gradients:
             b *= group["momentum"]
             b += p.grad + group["weight_decay"] * p.data
             data = p.data
@@ -366,17 +405,21 @@ class AdamW(Optimizer):
         super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
     @timed("AdamW")
-    def step(self) -> None:
-        """Update every parameter that has a gradient."""
-        with_gradients = self._with_gradients()
-        if with_gradients:
-            self.steps += 1
-            for p in self.missed.keys() - self._checked:
-                self.missed[p] += 1
-            formulas.adamw_of_each([(p.data, p.node.grad, m, v, self._settings(group, p))
-                                    for group, p, m, v in with_gradients])
+    def update(self, with_gradients: list[tuple]) -> None:
+        self.steps += 1
+        for p in self.missed.keys() - self._checked:
+            self.missed[p] += 1
+        settings = {}           # one dict for all parameters that have the same
+        updates = []
+        for group, p, m, v in with_gradients:
+            key = id(group), self.missed[p]
+            if key not in settings:
+                settings[key] = self._settings(group, p)
+            updates.append((p._data, p.node.grad, m, v, settings[key]))
+        formulas.adamw_of_each(updates)
 
     def _settings(self, group, p):
+        """Return what `formulas.adamw` takes besides arrays."""
         beta1, beta2 = group["betas"]
         return dict(
             lr=float(group["lr"]),
@@ -423,9 +466,8 @@ class Muon(Optimizer):
         check_sections(group, p)
 
     @timed("Muon")
-    def step(self) -> None:
-        """Update every parameter that has a gradient."""
-        self.step_matrices([section for group, p, m in self._with_gradients()
+    def update(self, with_gradients: list[tuple]) -> None:
+        self.step_matrices([section for group, p, m in with_gradients
                             for section in self._sections(group, p, m)])
 
     def step_matrices(self, matrices: list[tuple]) -> None:
@@ -463,7 +505,7 @@ class Optimizers(Optimizer):
     """
 
     def __init__(self, parts: Iterable[Optimizer]) -> None:
-        self.parts = list(parts)
+        self.parts = [one for part in parts for one in part.parts]
         self.param_groups = []
         self._joined = []       # the groups when they were last compared with those of the parts
         self._checked = []
@@ -475,6 +517,11 @@ class Optimizers(Optimizer):
                          "optimizers.parts[0].add_param_group(group)")
 
     def _pairs(self):
+        return [pair for pairs in self._pairs_of_parts() for pair in pairs]
+
+    def _pairs_of_parts(self):
+        """Return what `_pairs` of each part returns, after the groups have been compared, and no
+        parameter is in two parts."""
         joined = {id(group) for group in self._joined}
         ours = {id(group) for group in self.param_groups}
         for part in self.parts:
@@ -487,18 +534,18 @@ class Optimizers(Optimizer):
         self.param_groups[:] = [group for group in self.param_groups if id(group) in theirs]
         self.param_groups += [group for key, group in theirs.items() if key not in ours]
         self._joined = list(self.param_groups)
-        pairs = [pair for part in self.parts for pair in part._pairs()]
-        parameters = [p for _, p in pairs]
+        pairs_of_parts = [part._pairs() for part in self.parts]
+        parameters = [p for pairs in pairs_of_parts for _, p in pairs]
         if not are_those(parameters, self._checked):
             check_once(parameters)
             self._checked = parameters
-        return pairs
+        return pairs_of_parts
 
     def step(self) -> None:
-        """Update every parameter that has a gradient."""
-        self._pairs()
-        for part in self.parts:
-            part.step()
+        with_gradients = [part._with_gradients(pairs)
+                          for part, pairs in zip(self.parts, self._pairs_of_parts())]
+        for part, its in zip(self.parts, with_gradients):       # all of them can be stepped
+            part._step(its)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each part, as "parts"; `load_state_dict` takes it."""

@@ -20,13 +20,15 @@ thread steps a whole matrix, which stays in its cache; the result does not depen
 import ctypes
 import functools
 import math
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from minigrad import formulas
 from minigrad.gradients import Rows
 from minigrad.formulas import MUON, TINY, muon_length
-from minigrad.kernels.compiler.compiling import (C1, C2, D1, D2, IDS1, IDS2, dense, kernel,
+from minigrad.kernels.compiler.compiling import (C1, C2, D1, D2, I2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import LANES, array_at, fma, part, squares
 from minigrad.kernels.compiler.linking import allocating, serial
@@ -35,9 +37,19 @@ from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transp
 from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
 
 PIECE = 1 << 14
-VALUES, IDS, COUNT, LENGTH = range(4)   # columns of what `given_rows` returns
-P, M, V = range(3)      # columns of addresses
-G = V                   # in those of Muon
+VALUES, IDS, COUNT, LENGTH = range(4)   # rows of what `rows_of_gradients` returns
+P, M, G, V = range(4)   # rows of addresses
+
+# What `addresses_kernel` reads of an array, by words of 8 bytes: its type, the last of what every
+# object of Python begins with, and fields of PyArrayObject_fields in NumPy's ndarraytypes.h.
+DATA = object.__basicsize__ // 8
+TYPE = DATA - 1
+AXES = DATA + 1
+LENGTHS = DATA + 2      # of the axes
+DTYPE = DATA + 5
+FLAGS = DATA + 6
+DENSE = 0x501           # the flags that kernels need: C-contiguous, aligned, writable
+INT = (1 << 32) - 1     # the half of a word that is an int of C, as are AXES and FLAGS
 
 _Bytes = ctypes.c_char * 0      # of any buffer, which may be empty
 _ONE_ROW = np.array([0])        # its id
@@ -53,12 +65,20 @@ FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literal
 @stands_in_for(formulas.adamw_of_each)
 def adamw_of_each(updates):
     ps, gs, ms, vs, settings = zip(*updates)
-    sizes, dtype = sizes_of(ps)
-    gs = [g if isinstance(g, Rows) else dense(g) for g in gs]
-    given = given_rows(gs, sizes, dtype)
-    numbers = np.array([adamw_numbers(**each) for each in settings], dtype)
-    adamw_kernel(zeros(dtype), given, addresses(ps, ms, vs), pieces(sizes), numbers,
-                 threads_for(sum(sizes)))
+    layout, dtype = layout_of(ps)
+    # The data hold the place of a gradient of which not all rows are given.
+    whole = [p if isinstance(g, Rows) else dense(g) for p, g in zip(ps, gs)]
+    at = addresses(ps, ms, whole, vs)
+    adamw_kernel(zeros(dtype), rows_of_gradients(gs, at[G], layout, dtype), at, layout.pieces,
+                 numbers_of_each(settings, dtype), threads_for(layout.total))
+
+
+def numbers_of_each(settings: tuple[dict, ...], dtype: np.dtype) -> np.ndarray:
+    """Return a row of `adamw_numbers` for each of the settings, of which many may be one dict."""
+    distinct = {id(each): each for each in settings}
+    row = {key: i for i, key in enumerate(distinct)}
+    numbers = np.array([adamw_numbers(**each) for each in distinct.values()], dtype)
+    return numbers.take([row[id(each)] for each in settings], axis=0)
 
 
 def adamw_numbers(lr: float, beta1: float, beta2: float, eps: float, weight_decay: float,
@@ -73,10 +93,11 @@ def sum_of_squares(xs):
     if len({x.dtype for x in xs}) != 1:         # of none, or of several float types
         return formulas.sum_of_squares.plain(xs)
     xs = [x if isinstance(x, Rows) and _in_first_lanes(x) else dense(np.asarray(x)) for x in xs]
-    sizes, dtype = sizes_of(xs)
-    sums = np.zeros(len(pieces(sizes)))
-    sum_of_squares_kernel(np.empty(0, dtype), given_rows(xs, sizes, dtype), pieces(sizes), sums,
-                          threads_for(sum(sizes)))
+    layout, dtype = layout_of(xs)
+    at, = addresses([x.values if isinstance(x, Rows) else x for x in xs])
+    sums = np.zeros(len(layout.pieces))
+    sum_of_squares_kernel(np.empty(0, dtype), rows_of_gradients(xs, at, layout, dtype),
+                          layout.pieces, sums, threads_for(layout.total))
     return float(sums.sum())
 
 
@@ -92,50 +113,97 @@ def row_length(x: Rows) -> int:
     return math.prod(x.shape[1:])
 
 
-def sizes_of(xs: list) -> tuple[tuple[int, ...], np.dtype]:
-    """Return the sizes of arrays, and the type of the first."""
-    return tuple([x.size for x in xs]), xs[0].dtype
+class Layout(NamedTuple):
+    """What kernels ask of arrays of these sizes."""
+    sizes: tuple[int, ...]
+    total: int
+    pieces: np.ndarray      # rows of (array, first element, end)
+    rows: np.ndarray        # what `rows_of_gradients` returns of arrays, but for their addresses
 
 
-def given_rows(xs: list, sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return, for each array or `Rows`, the addresses of its rows and of their ids, the number of
-    rows, and their length."""
-    found = []
-    for x, size in zip(xs, sizes, strict=True):
-        if isinstance(x, np.ndarray):
-            found.append((address(x, size, dtype), _AT_ONE_ROW, 1, size))
-        elif x.size != size:
-            raise _other(x, size, dtype)
-        else:
-            count = len(x.ids)
-            length = row_length(x)
-            values = address(x.values, count * length, dtype)
-            found.append((values, address(x.ids, count), count, length))
-    return np.array(found, np.int64)
+def layout_of(xs: list) -> tuple[Layout, np.dtype]:
+    """Return the layout of arrays, and the type of the first."""
+    return layout_of_sizes(tuple([x.size for x in xs])), xs[0].dtype
+
+
+@functools.cache
+def layout_of_sizes(sizes: tuple[int, ...]) -> Layout:
+    pieces = [(i, start, min(start + PIECE, size)) for i, size in enumerate(sizes)
+              for start in range(0, size, PIECE)]
+    rows = np.empty((4, len(sizes)), np.int64)
+    rows[IDS] = _AT_ONE_ROW
+    rows[COUNT] = 1
+    rows[LENGTH] = sizes
+    return Layout(sizes, sum(sizes), np.array(pieces, np.int64).reshape(-1, 3), rows)
+
+
+def rows_of_gradients(gs: list, at: np.ndarray, layout: Layout, dtype: np.dtype) -> np.ndarray:
+    """Return the addresses of the rows of each gradient and of their ids, the number of rows, and
+    their length, (4, gradients).  Those of arrays, each of which is one row, are at these
+    addresses."""
+    table = layout.rows.copy()
+    table[VALUES] = at
+    for i, g in enumerate(gs):
+        if isinstance(g, Rows):
+            check(g, layout.sizes[i], dtype)
+            table[VALUES, i] = address(g.values, g.values.size, dtype)
+            table[IDS, i] = address(g.ids, len(g.ids), np.int64)
+            table[COUNT, i] = len(g.ids)
+            table[LENGTH, i] = row_length(g)
+    return table
 
 
 def addresses(*lists: list) -> np.ndarray:
-    """Return a row of addresses for the first arrays of all lists, one for the second, and so on.
-    Those of a row have one size, and all have one type."""
-    dtype = lists[0][0].dtype
-    return np.array([[address(x, arrays[0].size, dtype) for x in arrays]
-                     for arrays in zip(*lists, strict=True)], np.int64)
+    """Return the address of the first element of each array, (lists, arrays), after checking that
+    the first arrays of all lists have one size, and the second, and so on, and all one type."""
+    first, *_ = lists
+    dtype = first[0].dtype
+    at = np.zeros((len(lists), len(first)), np.int64)
+    objects = np.fromiter(map(id, chain(*lists)), np.int64, at.size).reshape(at.shape)
+    addresses_kernel(np.empty(0, dtype), objects, _AN_ARRAY, id(dtype), at)
+    if np.count_nonzero(at) < at.size:
+        for i, j in np.argwhere(at == 0):
+            at[i, j] = address(lists[i][j], first[j].size, dtype)
+    return at
 
 
-def address(x: np.ndarray, size: int, dtype: np.dtype = np.int64) -> int:
+@kernel
+def addresses_kernel(like: C1, objects: IDS2, kind: int, dtype: int, at: I2):
+    """Write the address of each array, which is given as an object of Python; or 0 for one that has
+    to be looked at closely."""
+    lists, count = objects.shape
+    for j in range(count):
+        size = -1
+        for i in range(lists):
+            array = array_at(objects, i, j, 0, FLAGS + 1, objects)
+            if array[TYPE] != kind:
+                continue                # it may not have the other fields
+            at[i, j] = array[LENGTHS]
+            product = 1
+            for length in array_at(at, i, j, 0, array[AXES] & INT, objects):
+                product *= length
+            if i == 0:
+                size = product
+            fits = product == size and array[DTYPE] == dtype and array[FLAGS] & DENSE == DENSE
+            at[i, j] = array[DATA] if fits else 0
+
+
+def address(x: np.ndarray, size: int, dtype: np.dtype) -> int:
     """Return the address of the first element of a dense array, after checking that there are as
     many as a kernel will take from there, and of its type."""
-    if x.size != size or x.dtype != dtype:      # as where a parameter's data was replaced
-        raise _other(x, size, dtype)
+    check(x, size, dtype)
     return ctypes.addressof(_Bytes.from_buffer(x))
 
 
-def _other(x, size, dtype):
-    return ValueError(f"a kernel takes {size} numbers of {dtype} from an array that has {x.size} "
-                      f"of {x.dtype}")
+def check(x: np.ndarray | Rows, size: int, dtype: np.dtype) -> None:
+    """Raise a ValueError unless an array has so many numbers of this type."""
+    if x.size != size or x.dtype != dtype:      # as where a parameter's data was replaced
+        raise ValueError(f"a kernel takes {size} numbers of {dtype} from an array that has {x.size}"
+                         f" of {x.dtype}")
 
 
-_AT_ONE_ROW = address(_ONE_ROW, 1)
+_AN_ARRAY = id(np.ndarray)
+_AT_ONE_ROW = address(_ONE_ROW, 1, np.int64)
 
 
 @functools.cache
@@ -144,31 +212,24 @@ def zeros(dtype: np.dtype) -> np.ndarray:
     return np.zeros(PIECE, dtype)
 
 
-@functools.cache
-def pieces(sizes: tuple[int, ...]) -> np.ndarray:
-    """Return rows of (array, first element, end) for arrays of these sizes."""
-    return np.array([(i, start, min(start + PIECE, size)) for i, size in enumerate(sizes)
-                     for start in range(0, size, PIECE)], np.int64).reshape(-1, 3)
-
-
 @kernel
-def adamw_kernel(thread, threads, zeros: C1, given: IDS2, at: IDS2, pieces: IDS2, numbers: C2):
+def adamw_kernel(thread, threads, zeros: C1, gradients: IDS2, at: IDS2, pieces: IDS2, numbers: C2):
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece]
-        C = given[i, LENGTH]
+        C = gradients[LENGTH, i]
         last = (stop - 1) // C          # row
-        ids = array_at(given, i, IDS, 0, given[i, COUNT], pieces)
+        ids = array_at(gradients, IDS, i, 0, gradients[COUNT, i], pieces)
         k = count_below(ids, start // C)        # of the next row that is given
         for row in range(start // C, last + 1):
             first = max(start, row * C)
             n = min(stop, row * C + C) - first
             g = part(zeros, 0, n)
             if k < ids.size and ids[k] == row:
-                g = array_at(given, i, VALUES, first + (k - row) * C, n, zeros)
+                g = array_at(gradients, VALUES, i, first + (k - row) * C, n, zeros)
                 k += 1
-            p = array_at(at, i, P, first, n, zeros)
-            m = array_at(at, i, M, first, n, zeros)
-            v = array_at(at, i, V, first, n, zeros)
+            p = array_at(at, P, i, first, n, zeros)
+            m = array_at(at, M, i, first, n, zeros)
+            v = array_at(at, V, i, first, n, zeros)
             update(p, g, m, v, numbers[i])
 
 
@@ -196,14 +257,14 @@ def update(p, g, m, v, numbers):
 
 
 @kernel
-def sum_of_squares_kernel(thread, threads, like: C1, given: IDS2, pieces: IDS2, sums: D1):
+def sum_of_squares_kernel(thread, threads, like: C1, gradients: IDS2, pieces: IDS2, sums: D1):
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece]
-        C = given[i, LENGTH]
-        ids = array_at(given, i, IDS, 0, given[i, COUNT], pieces)
+        C = gradients[LENGTH, i]
+        ids = array_at(gradients, IDS, i, 0, gradients[COUNT, i], pieces)
         start = count_below(ids, start // C) * C + start % C
         stop = count_below(ids, stop // C) * C + stop % C
-        x = array_at(given, i, VALUES, start, stop - start, like)
+        x = array_at(gradients, VALUES, i, start, stop - start, like)
         sums[piece] = squares(x, x.dtype.type(0))
 
 
@@ -226,9 +287,9 @@ def muon_kernel(thread, threads, like: C1, at: IDS2, shapes: IDS2, order: IDS1, 
         rows, columns = shapes[i]
         n = rows * columns
         if n > 0:
-            p = array_at(at, i, P, 0, n, like)
-            m = array_at(at, i, M, 0, n, like)
-            g = array_at(at, i, G, 0, n, like)
+            p = array_at(at, P, i, 0, n, like)
+            m = array_at(at, M, i, 0, n, like)
+            g = array_at(at, G, i, 0, n, like)
             step_matrix(p, g, m, (rows, columns), settings[i], steps)
 
 
@@ -246,10 +307,10 @@ def step_matrix(p, g, m, shape, settings, steps):
     scale = real(SCALE / (np.sqrt(squares(z, real(0))) + TINY))
     for i in range(z.size):
         z[i] *= scale
-    made = orthogonal(z.reshape(shape)[::1], steps)
+    direction = orthogonal(z.reshape(shape)[::1], steps)
     rows, columns = shape
     for i in range(rows):
-        row = part(made[i], 0, columns)
+        row = part(direction[i], 0, columns)
         into = part(p, i * columns, columns)
         for j in range(columns):
             into[j] = fma(decay, into[j], -(lr * row[j]))

@@ -638,6 +638,93 @@ def test_step_takes_data_gradient_and_state_that_lie_in_memory_in_any_way(make, 
         assert np.allclose(stepped(prepare), expected, rtol=20 * np.finfo(dtype).eps, atol=0)
 
 
+def locked(p, _):
+    p.data.flags.writeable = False
+
+
+def replaced(prepare):
+    def change(p, optimizer):
+        p.data = prepare(p.data)
+        for kind in optimizer.STATE:
+            arrays = getattr(optimizer, kind)
+            arrays[p] = prepare(arrays[p])
+    return change
+
+
+@by_all
+@of_each
+@pytest.mark.parametrize("change", [
+    locked,
+    replaced(np.copy),
+    replaced(strided),
+    replaced(read_only),
+    replaced(np.asfortranarray),
+    replaced(lambda a: np.stack([a, a])[1])])
+def test_step_takes_arrays_that_were_replaced_since_the_last_step(change, make):
+    def stepped(change):
+        p = parameter(30, 8)
+        q = parameter(8, 4, seed=1)
+        optimizer = make([p, q], lr=0.1)
+        first = p.data
+        for seed in range(3):
+            p.grad = normal(30, 8, seed=seed)
+            q.grad = normal(8, 4, seed=seed)
+            optimizer.step()
+            if seed == 0:
+                before = first.copy()
+                change(p, optimizer)
+        return p.data, q.data, np.array_equal(first, before)
+    *expected, _ = stepped(lambda *_: None)
+    *changed, first_stays = stepped(change)
+    assert first_stays                  # what was replaced is written into no more
+    for x, y in zip(changed, expected):
+        assert np.allclose(x, y, rtol=1e-13, atol=0)
+
+
+@by_all
+@of_each
+@pytest.mark.parametrize("change", [
+    in_the_other_type,
+    lambda a: a[:-1],
+    lambda a: a.reshape(8, 30),
+    lambda a: a.reshape(-1)])
+@pytest.mark.parametrize("part", ["data", "state"])
+def test_step_refuses_arrays_that_were_replaced_since_the_last_step(part, change, make):
+    first = parameter(4, 5)
+    p = parameter(30, 8)
+    optimizer = make([first, p])
+    for seed in range(2):
+        first.grad = normal(4, 5, seed=seed)
+        p.grad = normal(30, 8, seed=seed)
+        optimizer.step()
+    steps = optimizer.steps
+    if part == "data":
+        p._data = change(p.data)        # as no setter allows
+    else:
+        arrays = getattr(optimizer, optimizer.STATE[-1])
+        arrays[p] = change(arrays[p])
+    before = [array.copy() for array in (first.data, p.data)]
+    assert "parameter 1 was made as float64[30, 8], and its " in refusal(ValueError, optimizer.step)
+    assert all(map(np.array_equal, before, [first.data, p.data]))
+    assert optimizer.steps == steps
+
+
+def test_Optimizers_step_nothing_where_one_of_them_refuses():
+    p = parameter(3, 3)
+    q = parameter(2, 2)
+    both = mg.Optimizers([mg.Muon([p]), mg.Optimizers([mg.AdamW([q])])])
+    p.grad = np.ones((3, 3))
+    q.grad = np.ones((2, 2))
+    both.step()
+    before = p.data.copy()
+    loss = (p * p).sum()
+    q._data = q.data[0]
+    assert "and its data is float64[2]" in refusal(ValueError, both.step)
+    assert np.array_equal(p.data, before)
+    loss.backward()                     # as nothing that it has read was changed
+    assert [kind for kind, *_ in both.state()] == ["momentum", "m", "v"]
+
+
 @by_all
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD])
 def test_step_takes_a_number_that_numpy_has_made_no_array(make):
