@@ -10,7 +10,7 @@ Normalization for Transformers", section 3), which turning does not change.
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (C1, C2, C3, IDS1, dense, flat, kernel, rows,
+from minigrad.kernels.compiler.compiling import (C1, C2, C3, I1, IDS1, dense, flat, kernel, rows,
                                                  stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, row_of, row_sum,
                                              spread, squares, store, total)
@@ -20,6 +20,9 @@ from minigrad.kernels.compiler.vector_math import exp, log
 from minigrad.kernels.matmul import copy_row
 
 CHUNKS = 16     # of rows; each has its own sums of dweight and dbias, so threads change nothing
+# Rows of a cross entropy that take each of its steps together.  A single row would wait for the end
+# of one step before it begins the next.
+AT_ONCE = 16
 
 
 @stands_in_for(formulas.softmax)
@@ -40,17 +43,27 @@ def softmax_kernel(thread, threads, x: C2, out: C2):
 def softmax_row(x, top, y):
     """Write the softmax of a row, whose maximum is `top`, to y, which may be x; return
     log(sum(exp(x - top)))."""
+    sum_ = exp_row(x, top, y)
+    scale_row(y, x.dtype.type(1) / sum_)
+    return log(sum_)
+
+
+@inlined
+def exp_row(x, top, y):
+    """Write exp(x - top) to y, which may be x; return its sum."""
     y = part(y, 0, x.size)
     sums = spread(x.dtype.type(0))
     for i in range(0, x.size, LANES):
         e = exp(load(x, i, -np.inf) - top)
         store(y, i, e)
         sums += e
-    sum_ = total(sums)
-    scale = x.dtype.type(1) / sum_
-    for i in range(x.size):     # a masked store is slow, and so is loading what it wrote
+    return total(sums)
+
+
+@inlined
+def scale_row(y, scale):
+    for i in range(y.size):     # a masked store is slow, and so is loading what it wrote
         y[i] *= scale
-    return log(sum_)
 
 
 @stands_in_for(formulas.softmax_vjp)
@@ -79,29 +92,43 @@ def softmax_vjp_kernel(thread, threads, g: C2, y: C2, out: C2):
 @stands_in_for(formulas.cross_entropy)
 def cross_entropy(logits, targets, ignored):
     R, C = logits.shape
-    counted = targets != ignored
-    if (counted & ((targets < 0) | (targets >= C))).any():
-        raise IndexError("a target is no class")
     losses = np.empty(R, logits.dtype)
+    tops = np.empty(R, logits.dtype)
     slopes = np.empty((R, C), logits.dtype)
-    cross_entropy_kernel(dense(logits), targets, losses, slopes, ignored, threads_for(logits.size))
-    return losses, slopes, int(np.count_nonzero(counted))
+    unknown = np.zeros(1, np.int64)
+    cross_entropy_kernel(dense(logits), targets, losses, tops, slopes, unknown, ignored,
+                         threads_for(logits.size))
+    if unknown[0]:
+        raise IndexError("a target is no class")
+    return losses, slopes, int(np.count_nonzero(targets != ignored))
 
 
 @kernel
-def cross_entropy_kernel(thread, threads, logits: C2, targets: IDS1, losses: C1, slopes: C2,
-                         ignored: int):
-    for r in share(len(logits), thread, threads):
-        target = targets[r]
-        if target == ignored:
-            losses[r] = 0
-            slopes[r] = 0
-        else:
-            row = row_of(logits, r)
-            top = largest(row)
-            log_sum = softmax_row(row, top, row_of(slopes, r))
-            losses[r] = log_sum - (row[target] - top)
-            slopes[r, target] -= 1
+def cross_entropy_kernel(thread, threads, logits: C2, targets: IDS1, losses: C1, tops: C1,
+                         slopes: C2, unknown: I1, ignored: int):
+    """Also write the maximum of each row; and 1 to `unknown` if a target is no class."""
+    mine = share(len(logits), thread, threads)
+    for first in range(mine.start, mine.stop, AT_ONCE):
+        last = min(first + AT_ONCE, mine.stop)
+        for r in range(first, last):
+            tops[r] = largest(row_of(logits, r))
+        for r in range(first, last):
+            losses[r] = exp_row(row_of(logits, r), tops[r], row_of(slopes, r))
+        for r in range(first, last):
+            scale_row(row_of(slopes, r), losses.dtype.type(1) / losses[r])
+        sums = part(losses, first, last - first)
+        for i in range(sums.size):
+            sums[i] = log(sums[i])
+        for r in range(first, last):
+            target = targets[r]
+            if target == ignored:
+                losses[r] = 0
+                slopes[r] = 0
+            elif 0 <= target < logits.shape[1]:
+                losses[r] -= logits[r, target] - tops[r]
+                slopes[r, target] -= 1
+            else:
+                unknown[0] = 1
 
 
 @stands_in_for(formulas.norm)

@@ -386,6 +386,20 @@ def test_sum_rows_and_add_rows_refuse_a_row_that_is_not_there(ids, more):
 
 
 @compiled_only
+@pytest.mark.parametrize("row", [0, 17, 39])
+@pytest.mark.parametrize("target", [-1, 3, 2 ** 62, -2 ** 62])
+def test_cross_entropy_refuses_a_target_that_is_no_class(target, row):
+    targets = np.zeros(40, np.int64)
+    targets[row] = target
+    logits = np.ones((40, 3), np.float32)
+    assert refusal(IndexError, formulas.cross_entropy, logits, targets, -100)
+    losses, slopes, counted = formulas.cross_entropy(logits, targets, target)
+    assert counted == 39
+    assert np.flatnonzero(losses == 0).tolist() == [row]
+    assert np.flatnonzero((slopes == 0).all(axis=1)).tolist() == [row]
+
+
+@compiled_only
 def test_draw_refuses_another_count_of_random_numbers_than_of_rows():
     for n in (1, 3):
         assert "2 rows of logits need as many numbers u" in refusal(
