@@ -1,6 +1,6 @@
 """Measure minigrad, beside PyTorch where that is installed:  python -m tests.benchmarks
 
-    step        a training step
+    step        a training step, also beside JAX, where jax and optax are installed
     recipe      a training step of each of train.py's recipes, with its own optimiser
     sampling    characters a second, of one sequence and of 16 at once
     kernels     each kernel beside its formula in NumPy and PyTorch's op

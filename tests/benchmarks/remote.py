@@ -23,6 +23,15 @@ def has_pytorch():
     return importlib.util.find_spec("torch") is not None
 
 
+def jax_is_absent():
+    """Return why there is no column for JAX; "" if there is one."""
+    missing = [name for name in ("jax", "optax") if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ""
+    return (f"JAX: absent, because {' and '.join(missing)} cannot be imported; install both with "
+            "python -m pip install jax optax")
+
+
 class Remote:
     """An object in a process of its own: a context, which ends it.
 
@@ -98,6 +107,17 @@ def pytorch(model, s, mode="eager"):
     if unknown := unknown_options(model.config, TWIN):
         raise RuntimeError(f"the twin on PyTorch does not know {', '.join(unknown)}")
     return Remote("twin.PyTorch", dict(config=dataclasses.asdict(model.config), mode=mode,
+                                       weights=model.state_dict(), **training_of(s)))
+
+
+def jax(model, s, threads):
+    """Return a copy of a Transformer in JAX, which trains with these Settings: jax_twin.Jax.
+
+    Raises
+    ------
+    RuntimeError : the twin has no such model, or no such optimiser.
+    """
+    return Remote("jax_twin.Jax", dict(config=dataclasses.asdict(model.config), threads=threads,
                                        weights=model.state_dict(), **training_of(s)))
 
 

@@ -120,7 +120,7 @@ def machine():
     """Return what the times depend on."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     versions, name = [], platform.processor() or platform.machine()
-    for package in ("numpy", "numba", "llvmlite", "torch"):
+    for package in ("numpy", "numba", "llvmlite", "torch", "jax", "optax"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(f"{package} {importlib.metadata.version(package)}")
     with contextlib.suppress(OSError, StopIteration):       # Linux

@@ -1,4 +1,5 @@
-"""Training steps, of sizes and of recipes, and sampling: minigrad beside PyTorch.
+"""Training steps, of sizes and of recipes, and sampling: minigrad beside PyTorch, and steps of
+sizes beside JAX.
 
 test_benchmarks_twin.py tests that both sides take the same steps."""
 import contextlib
@@ -14,8 +15,8 @@ from model import CharTokenizer, Transformer, TransformerConfig
 from model.generation import stream_many
 from model.settings import Settings, complete_settings
 from tests.benchmarks.board import read_text
-from tests.benchmarks.remote import ABSENT, has_pytorch, pytorch
-from tests.benchmarks.sizes import SIZES, VOCABULARY
+from tests.benchmarks.remote import ABSENT, has_pytorch, jax, jax_is_absent, pytorch
+from tests.benchmarks.sizes import MODES, SIZES, VOCABULARY
 from tests.benchmarks.timing import Seconds, plan, say, timed
 from tests.kit import run_of
 
@@ -23,6 +24,7 @@ STEPS = {"small": (10, 10), "baby": (3, 1)}         # rounds, steps of a turn
 RECIPE_STEPS = 8, 10                                # the same
 ENDLESS = 10**9                                     # steps
 TEXT = "lantern"
+JAX = "JAX"                                         # among the modes of PyTorch
 SAMPLES = {"small": (8, 2048), "baby": (5, 384)}    # rounds, characters of a turn: half blocks
 MANY = 16           # sequences at once
 
@@ -38,9 +40,10 @@ def settings_of(name, characters):
 
 
 def measure_step(size, options, report):
-    """Compare training steps of a size, in each mode of PyTorch."""
+    """Compare training steps of a size, in each mode of PyTorch, and in JAX."""
     measure_training(size.name, f"A training step, {size.name}: {size}", STEPS[size.name],
-                     options.modes, options, report, warmup=0 if size.name == "baby" else 2)
+                     [*options.modes, JAX], options, report,
+                     warmup=0 if size.name == "baby" else 2)
 
 
 def measure_recipe(options, report):
@@ -51,7 +54,7 @@ def measure_recipe(options, report):
 
 
 def measure_training(name, title, turns, modes, options, report, **how):
-    """Compare steps of train.py with the same steps on PyTorch."""
+    """Compare steps of train.py with the same steps on PyTorch, in these modes, and in JAX."""
     text = read_text(TEXT)
     s = settings_of(name, len(text))
     run, notes = run_of(s, text), []
@@ -59,17 +62,25 @@ def measure_training(name, title, turns, modes, options, report, **how):
     multiplier = run.multiplier()
     step = "step", *batch, s.learning_rate * multiplier, s.muon_lr * multiplier
     calls = {"minigrad": partial(next, train.steps(run))}
-    if not has_pytorch():
-        notes, modes = [ABSENT], []
+    absent = {JAX: jax_is_absent()} | dict.fromkeys(MODES, "" if has_pytorch() else ABSENT)
     with contextlib.ExitStack() as twins:
         for mode in modes:
-            say(f"step {name}: PyTorch {mode}, its first step")
+            if absent[mode]:
+                notes.append(absent[mode])
+                continue
+            label = JAX if mode == JAX else f"PyTorch {mode}"
+            say(f"step {name}: {label}, its first step")
             try:
-                twin = twins.enter_context(pytorch(run.model, s, mode))
+                if mode == JAX:
+                    other = jax(run.model, s, options.threads)
+                else:
+                    other = pytorch(run.model, s, mode)
+                twin = twins.enter_context(other)
                 twin.call(*step)
-                calls[f"PyTorch {mode}"] = partial(twin.time, *step)
+                calls[label] = partial(twin.time, *step)
             except RuntimeError as error:
-                notes.append(f"PyTorch {mode}: absent, because {error}")
+                notes.append(f"{label}: absent, because {error}")
+        notes = list(dict.fromkeys(notes))      # one line for both modes
         rounds, steps = plan(options, *turns)
         report.turns(title, timed(calls, steps), rounds, {"tokens/s": ("{:,.0f}", s.characters)},
                      notes, **how)

@@ -1,6 +1,7 @@
 """The benchmarks measure, compare and predict what they say.  No test times anything."""
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import math
@@ -9,14 +10,19 @@ from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import data
+import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.command import Parser
+from model.run import make_optimizer
 from model.settings import RECIPES, Settings, complete_settings
 from tests.benchmarks import board, ranks, real, sizes, timing
 from tests.benchmarks.__main__ import main, parse
+from tests.benchmarks.jax_twin import Jax, check
+from tests.benchmarks.remote import jax_is_absent, training_of
 from tests.benchmarks.report import Report, earlier
 from tests.benchmarks.timing import Seconds
 from tests.kit import TINY, refusal, refused
@@ -268,3 +274,65 @@ def test_a_token_needs_all_weights_but_those_it_looks_up(options, apart):
     assert real.bytes_of_a_step(model) == sum(
         p.data.nbytes for name, p in model.named_parameters()
         if name not in [f"{part}_embedding.weight" for part in apart])
+
+
+# JAX
+
+GPT2 = dict(recipe="gpt2", n_layer=2, n_head=2, n_embd=32, block_size=16, batch_size=4,
+            dropout=0.0)
+
+
+def settings_and_model(**options):
+    """Settings and a small model of them, of which no weight is 0."""
+    s = Settings(**complete_settings(GPT2 | options, 1000))
+    model = Transformer(s.model_config(vocab_size=11))
+    rng = np.random.default_rng(1)
+    for p in model.parameters():
+        p.data += 0.1 * rng.standard_normal(p.shape, np.float32)
+    return s, model
+
+
+@pytest.mark.skipif(bool(jax_is_absent()), reason="jax or optax is not installed")
+def test_the_twin_in_jax_has_the_losses_of_the_model_and_trains_to_the_same_weights():
+    # Much decay and clipping, so that a twin without them has other weights.
+    s, model = settings_and_model(weight_decay=10.0, grad_clip=0.5)
+    optimizer = make_optimizer(model, s)
+    highest = [group["lr"] for group in optimizer.param_groups]
+    twin = Jax(dataclasses.asdict(model.config), model.state_dict(), 1, **training_of(s))
+    rng = np.random.default_rng(0)
+    before = {name: w.copy() for name, w in model.state_dict().items()}
+    for step in range(1, 4):
+        ids, targets = rng.integers(11, size=(2, 4, 16))
+        loss = mg.cross_entropy(model(ids), targets)
+        loss.backward()
+        mg.clip_grad_norm_(model.parameters(), s.grad_clip)
+        for group, rate in zip(optimizer.param_groups, highest):
+            group["lr"] = rate / step
+        optimizer.step()
+        optimizer.zero_grad()
+        assert abs(twin.step(ids, targets, s.learning_rate / step) - loss.item()) < 1e-5
+    for name, w in model.state_dict().items():
+        assert np.allclose(twin.weights[name], w, atol=1e-4), name
+        assert not np.allclose(w, before[name], atol=1e-3), f"{name} has hardly moved"
+
+
+@pytest.mark.parametrize("name, value", [
+    ("position", "rotary"), ("norm", "rms"), ("activation", "relu2"), ("bias", True)])
+def test_what_the_twin_in_jax_has_not_is_refused(name, value):
+    _, model = settings_and_model()
+    config = dataclasses.asdict(model.config)
+    check(config, {})
+    assert f"of {name} the twin in JAX has " in refusal(ValueError, check, config | {name: value},
+                                                        {})
+    assert "no Muon" in refusal(ValueError, check, config, {"muon": True})
+
+
+@pytest.mark.parametrize("missing, says", [
+    ([], ""),
+    (["optax"], "because optax cannot be imported; install both with"),
+    (["jax", "optax"], "because jax and optax cannot be imported")])
+def test_jax_is_absent_says_what_is_missing(missing, says, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec",
+                        lambda name: None if name in missing else "found")
+    said = jax_is_absent()
+    assert says in said and bool(said) == bool(missing)
