@@ -1,5 +1,6 @@
 """Where others plug in: a kernel in place of a formula, and watchers, which are told of every op
 and its gradient, and of other parts of a step."""
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,13 +12,27 @@ FORMULAS = []       # all functions for which a kernel may stand in
 watchers = ContextVar("watchers", default=())       # of this thread or task
 
 
+class CannotCompile(RuntimeError):
+    """A kernel could not be compiled on this machine."""
+
+
 def formula(f: Callable) -> Callable:
     """Let a kernel stand in for a function: return one that calls its attribute `kernel`, or, while
     that is None, f itself, its attribute `plain`.  A kernel takes the same arguments, and gives the
-    same results."""
+    same results.  One that cannot be compiled is unplugged, with a warning."""
     @wraps(f)
     def call(*args, **settings):
-        return (call.kernel or f)(*args, **settings)
+        kernel = call.kernel
+        if kernel is None:
+            return f(*args, **settings)
+        try:
+            return kernel(*args, **settings)
+        except CannotCompile as error:
+            call.kernel = None
+            warnings.warn(
+                f"{f.__name__} is left to NumPy, which gives the same and takes longer, because "
+                f"Numba could not compile {error}", RuntimeWarning, stacklevel=2)
+            return f(*args, **settings)
 
     call.plain = f
     call.kernel = None

@@ -12,7 +12,6 @@ import pathlib
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import TextIO
@@ -27,6 +26,7 @@ from minigrad.kernels.compiler.cache import cache_folder
 from minigrad.kernels.compiler.linking import by_pointers, inlined
 from minigrad.kernels.compiler.parallel import on_threads
 from minigrad.kernels.compiler.tiles import define_tiles
+from minigrad.plug import CannotCompile
 
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 FEW = 1 << 14       # elementary steps (one exp, 16 multiplications) not worth waking threads for
@@ -181,27 +181,13 @@ def _interruptible() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-class CannotCompile(RuntimeError):
-    """Numba could not compile a kernel on this machine."""
-
-
 def stands_in_for(formula: Callable) -> Callable:
     """Plug a function in that runs kernels in place of a formula, unless Numba may not compile.  It
-    takes the same arguments.  If Numba cannot compile a kernel, it is unplugged, with a warning."""
-    def plug_in(compiled):
-        @wraps(compiled)
-        def or_formula(*args, **settings):
-            try:
-                return compiled(*args, **settings)
-            except CannotCompile as error:
-                formula.kernel = None
-                warnings.warn(
-                    f"{formula.__name__} is left to NumPy, which gives the same and takes longer, "
-                    f"because Numba could not compile {error}", RuntimeWarning, stacklevel=3)
-                return formula.plain(*args, **settings)
+    takes the same arguments.  One that calls another stand-in falls back as a whole."""
+    def plug_in(f):
         if MAY_COMPILE:
-            formula.kernel = or_formula
-        return compiled     # a stand-in that calls another one falls back as a whole
+            formula.kernel = f
+        return f
 
     return plug_in
 
@@ -234,7 +220,10 @@ def flat(x: np.ndarray) -> np.ndarray:
 
 def rows(x: np.ndarray) -> np.ndarray:
     """Return x as (R, C), dense: all axes but the last are folded into one."""
-    return dense(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    x = dense(x)
+    if x.ndim == 2:
+        return x
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def clock() -> float:
