@@ -41,6 +41,8 @@ def row_mean(x: Array, dtype: type | None = None) -> Array:
 
 def rows(x: Array) -> Array:
     """Fold all axes but the last into one, (..., C) -> (R, C)."""
+    if x.ndim == 2:
+        return x
     *lead, C = x.shape
     return x.reshape(math.prod(lead), C)
 
@@ -88,6 +90,11 @@ def dropout(x: Array, drop: DropoutSettings) -> Array:
     return np.where(kept, x * drop.scale, 0)
 
 
+def dropout_factors(P: Array, drop: DropoutSettings) -> Array | int:
+    """What dropout multiplies weights P by, 1 where none is dropped."""
+    return 1 if drop.p == 0 else dropout(np.ones_like(P), drop)
+
+
 def kept_elements(shape: tuple[int, ...], drop: DropoutSettings) -> Array:
     """Which elements dropout keeps, of an array of this shape.  The bits of element i are a hash of
     i and of each half of the seed: on every platform the same.
@@ -113,7 +120,8 @@ def sum_rows(table: Array, ids: Array, drop: DropoutSettings) -> Array:
     """Sums of n rows, (V, C), (..., n) -> (..., C), where rows are dropped as `dropout` drops
     elements of the ids' shape."""
     summands = table[ids]                                       # (..., n, C)
-    summands[~kept_elements(ids.shape, drop)] = 0
+    if drop.p > 0:
+        summands[~kept_elements(ids.shape, drop)] = 0
     return summands.sum(axis=-2, dtype=table.dtype) * drop.scale
 
 
@@ -121,6 +129,9 @@ def sum_rows(table: Array, ids: Array, drop: DropoutSettings) -> Array:
 def add_rows(total: Array, ids: Array, g: Array, drop: DropoutSettings) -> None:
     """The VJP of `sum_rows`: add g[r], (..., C), to total[ids[r, i]], (V, C), also where ids
     repeat."""
+    if drop.p == 0:
+        np.add.at(total, ids, g[..., None, :])
+        return
     kept = kept_elements(ids.shape, drop)
     r = np.nonzero(kept)[:-1]
     np.add.at(total, ids[kept], g[r] * drop.scale)
@@ -250,7 +261,7 @@ def attention(q: Array, k: Array, v: Array, settings: AttentionSettings
     total = row_sum(e)
     inverse = 1 / np.where(total == 0, np.inf, total)
     P = e * inverse
-    dropped = P * dropout(np.ones_like(P), settings.drop)
+    dropped = P * dropout_factors(P, settings.drop)
     return dropped @ for_each_head(v, q), top, inverse
 
 
@@ -280,7 +291,7 @@ def attention_vjp(g: Array, q: Array, k: Array, v: Array, out: Array, top: Array
     section 3.1)."""
     values = for_each_head(v, q).swapaxes(-1, -2)               # (B, H, E, S)
     P = np.exp(attention_scores(q, k, settings) - top) * inverse        # (B, H, T, S)
-    factors = dropout(np.ones_like(P), settings.drop)
+    factors = dropout_factors(P, settings.drop)
     dropped = P * factors
     dP = g @ values * factors
     dS = P * (dP - row_sum(g * out)) * settings.scale           # <g, out> = <dP, P>

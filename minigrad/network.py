@@ -8,7 +8,7 @@ keys, H heads of queries, G of keys and values, D channels of a query or key, E 
 """
 import math
 import re
-from functools import lru_cache
+from functools import lru_cache, wraps
 from operator import index
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
-from minigrad.core import Array, brief, one_type, op, quiet
+from minigrad.core import OPS, Array, Tensor, brief, one_type, op, quiet
 from minigrad.formulas import ACTIVATIONS, AttentionSettings, DropoutSettings, rows
 from minigrad.gradients import Added
 from minigrad.random import RowsFrom
@@ -380,10 +380,11 @@ def _norm(x, weight, bias, eps, centred):
 
 
 @op
-def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None):
+def dropout_(x: Array, p: float = 0.5, rng: np.random.Generator | None = None):
     """With an rng, zero each element with probability p and scale the rest by 1 / (1 - p); else x.
 
     The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
+    If p is 0, a Tensor is returned itself, without an op.
     """
     settings = _dropout_settings(p, rng, x.shape)
     if not settings.p:
@@ -393,6 +394,16 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None):
     def drop(x):
         return formulas.dropout(x, settings)
     return drop(x), (drop,)
+
+
+@wraps(dropout_)
+def dropout(x, p=0.5, rng=None, **others):
+    if isinstance(x, Tensor) and isinstance(p, (int, float)) and p == 0 and not others:
+        return x
+    return dropout_(x, p, rng, **others)
+
+
+OPS["dropout"] = dropout
 
 
 @op

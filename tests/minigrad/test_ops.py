@@ -16,6 +16,7 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.network import _check_shapes
+from minigrad.watching import watch_ops
 from tests.checking import frozen, weighted
 from tests.kit import both_types, leaf, normal, refusal
 from tests.minigrad.op_examples import (EXAMPLES, LEFT_OF_THREE, Normal, Positive, Whole, applied,
@@ -755,3 +756,29 @@ def test_rotary_turns_rows_from_first_on_as_it_turns_them_in_the_whole(rotated):
     x = normal(2, 9, 8)
     whole = rotated(x, 2, 4, 100.0).data
     assert np.array_equal(rotated(x[:, 3:5], 2, 4, 100.0, first=3).data, whole[:, 3:5])
+
+
+@pytest.mark.parametrize("drop", [
+    lambda x, rng: mg.dropout(x, 0, rng),
+    lambda x, rng: mg.dropout(x, p=0.0, rng=rng)])
+def test_dropout_of_0_returns_a_tensor_itself_and_runs_no_op(drop):
+    x = leaf([1.0, 2.0])
+    told = []
+    with watch_ops(told.append):
+        assert drop(x, np.random.default_rng(0)) is x
+    assert not told
+    assert mg.dropout([1.0, 2.0], 0).data.tolist() == [1, 2]
+    assert "dropout takes x, p, rng" in refusal(TypeError, mg.dropout, x, 0, seed=0)
+
+
+def test_attention_and_embedding_bag_without_dropout_make_no_mask(monkeypatch):
+    q = normal(2, 3, 4)
+    table = leaf(np.ones((5, 2)))
+    for name in ("attention", "attention_vjp", "dropout", "sum_rows", "add_rows"):
+        monkeypatch.setattr(getattr(formulas, name), "kernel", None)
+    monkeypatch.setattr(formulas, "kept_elements", None)
+    out = mg.scaled_dot_product_attention(leaf(q), q, q)
+    assert np.array_equal(out.data, mg.scaled_dot_product_attention(q, q, q).data)
+    out.sum().backward()
+    mg.embedding_bag(np.array([[1, 1, 4]]), table).sum().backward()
+    assert table.grad.tolist() == [[0, 0], [2, 2], [0, 0], [0, 0], [1, 1]]
