@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from heapq import heappop, heappush
 from itertools import chain, repeat
 from threading import RLock
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import changes
-from minigrad.gradients import Gradient, parts_of
+from minigrad.gradients import TRUSTED, Gradient, gradient_parts, read_only
 from minigrad.operators import OPS, Operators
 from minigrad.plug import tell, watchers
 from minigrad.words import shown
@@ -40,14 +40,15 @@ _changing = RLock()     # held by the thread that takes a node's vjps, or adds t
 
 class Node:
     """A place in the graph.  It holds no value, only where a gradient goes next."""
-    __slots__ = ("op", "shape", "dtype", "parents", "vjps", "birth", "grad")
+    __slots__ = ("op", "shape", "dtype", "parents", "vjps", "trusted", "birth", "grad")
 
-    def __init__(self, op, shape, dtype, parents=None, vjps=None):
+    def __init__(self, op, shape, dtype, parents=None, vjps=None, trusted=False):
         self.op = op                    # name of the op that made it; "leaf" for an input
         self.shape = shape
         self.dtype = dtype
         self.parents = parents          # nodes of the inputs, None for a constant
         self.vjps = vjps                # one function per input, or one for all; None once used
+        self.trusted = trusted          # the vjps write into no gradient that they are given
         self.birth = next(changes.clock)    # it is younger than all that it was made from
         self.grad = None                # filled for leaves only: an array, or Rows of it
 
@@ -78,20 +79,15 @@ class Tensor(Operators):
     __slots__ = ("_data", "node", "frozen")     # `frozen` is there once requires_grad was set
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
-        if isinstance(data, Tensor):
-            data = data._data
-        array = np.asarray(data)
-        if array is not data and isinstance(data, np.ndarray):
-            _refuse_masked(data)
-        if array.dtype not in NUMBERS:
-            array = _in_machine_order(array)
-        self._data = array
+        if type(data) is not np.ndarray or data.dtype not in NUMBERS:
+            data = _as_numbers(data)
+        self._data = data
         self.node = None
         if requires_grad:
-            if array.dtype.kind != "f":
-                raise TypeError(f"only floats have gradients, and this is {brief(array)}; "
+            if data.dtype.kind != "f":
+                raise TypeError(f"only floats have gradients, and this is {brief(data)}; "
                                 "convert it first, for instance with array.astype(np.float32)")
-            self.node = Node("leaf", array.shape, array.dtype)
+            self.node = Node("leaf", data.shape, data.dtype)
 
     @property
     def data(self) -> np.ndarray:
@@ -195,19 +191,31 @@ class Tensor(Operators):
             raise ValueError(f"{brief(self)} depends on nothing that requires a gradient: make a "
                              "leaf by mg.Tensor(array, requires_grad=True); x.grad and x.data are "
                              "constants, and there are no second derivatives")
+        value = self._data
         if g is None:
-            if self.data.size != 1:
-                raise ValueError(f"{brief(self.data)} is not a single number: say which gradient "
+            if value.size != 1:
+                raise ValueError(f"{brief(value)} is not a single number: say which gradient "
                                  "to start from, as in y.backward(g), or sum it first")
-            g = np.ones_like(self.data)
-        g = Tensor(g).data
-        if g.shape != self.shape:
-            raise ValueError(f"the gradient to start from has shape {list(g.shape)}, "
-                             f"the tensor {list(self.shape)}")
-        leaves = _run_backward(self.node, g.astype(self.dtype, copy=False))
+            g = np.array(1, value.dtype).reshape(value.shape)
+        else:
+            g = Tensor(g)._data.astype(value.dtype, copy=False)
+            if g.shape != value.shape:
+                raise ValueError(f"the gradient to start from has shape {list(g.shape)}, "
+                                 f"the tensor {list(value.shape)}")
+        leaves = _run_backward(self.node, g)
         with _changing:                 # only now, so that an error changes no gradient
-            for node, g in leaves:
-                node.grad = g if node.grad is None else np.asarray(np.add(node.grad, g))
+            while leaves:               # one by one, so that none is there twice for long
+                node, gradient = leaves.popitem()
+                if node.grad is None:
+                    node.grad = gradient.to_keep()
+                else:
+                    node.grad = np.asarray(np.add(node.grad, gradient.array))
+
+
+# Of these types an op takes an argument as it is, whatever its value; a number in place of its
+# only array is made one.
+NUMBER_TYPES = frozenset({bool, int, float})
+USUAL_TYPES = NUMBER_TYPES | {Tensor, np.ndarray, type(None), str, slice, np.random.Generator}
 
 
 def op(f: Callable | None = None, *, register: bool = True) -> Callable:
@@ -236,6 +244,8 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     name = f.__name__.rstrip("_")
     signature = inspect.signature(f, eval_str=True).replace(return_annotation=Tensor)
     takes_array, most = _arrays_among(signature.parameters.values())
+    are_usual = lru_cache(partial(_are_usual, takes_array))     # types are looked at once
+    record = partial(_record, name, most, f.__module__ in TRUSTED)
 
     @wraps(f)
     def on_tensors(*args, **settings):
@@ -244,24 +254,18 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
         try:
             if settings:                # arrays may be given by keyword, too
                 args, settings = _bound(name, signature, args, settings)
-            args, arrays, parents = _unwrapped(args, takes_array)
-            made = f(*arrays, **settings)
-            if type(made) is not tuple or len(made) != 2:
+            args, arrays, parents = _unwrapped(args, takes_array, are_usual)
+            result = f(*arrays, **settings)
+            if type(result) is not tuple or len(result) != 2:
                 raise TypeError("an op returns its value and its vjps, as in y, (dx,), and this "
-                                f"returned {brief(made)}")
-            value, vjps = made
-            if type(value) is list:
-                out = [_record(name, *pair, parents, most) for pair in _in_pairs(value, vjps)]
-                result = out
-            else:
-                result = _record(name, value, vjps, parents, most)
-                out = [result]
+                                f"returned {brief(result)}")
+            out = record(parents, *result)
         except Exception as error:
             error.add_note(f"in {name}({', '.join(map(brief, arrays))})")
             raise
         if watchers.get():
-            tell(name, "forward", started, None, args, out)
-        return result
+            tell(name, "forward", started, None, args, out if type(out) is list else [out])
+        return out
 
     on_tensors.__name__ = name
     on_tensors.__signature__ = signature
@@ -307,7 +311,33 @@ def _bound(name, signature, args, settings):
     return bound.args, bound.kwargs
 
 
-def _unwrapped(args, takes_array):
+def _are_usual(takes_array, *types):
+    """Return whether an op takes arguments of these types as they are, and needs not look at their
+    values."""
+    one_array = takes_array.count(True) == 1
+    for kind, is_array in zip(types, chain(takes_array, repeat(takes_array[-1]))):
+        if kind not in USUAL_TYPES:
+            return False
+        if kind in NUMBER_TYPES and is_array and one_array:
+            return False
+    return True
+
+
+def _unwrapped(args, takes_array, are_usual):
+    """Return the arguments of an op as `_converted` does.  If their types are usual, there is
+    nothing to convert but Tensors, and no value is looked at."""
+    if not are_usual(*map(type, args)):
+        return _converted(args, takes_array)
+    arrays = [*args]
+    nodes = [None] * len(args)
+    for i, arg in enumerate(args):
+        if type(arg) is Tensor:
+            arrays[i] = arg._data
+            nodes[i] = arg.node
+    return args, arrays, nodes
+
+
+def _converted(args, takes_array):
     """Return the arguments of an op, with lists for arrays as arrays or Tensors; the same with
     arrays for Tensors; and the node of each, None for a constant."""
     inputs = []
@@ -364,41 +394,45 @@ def _unwrapped_parts(several):
 
 def _in_pairs(values, vjps):
     """Return (value, its vjps) of each value that an op returned in a list."""
-    given = len(vjps) if isinstance(vjps, (list, tuple)) else 0
-    if given != len(values):
+    count = len(vjps) if isinstance(vjps, (list, tuple)) else 0
+    if count != len(values):
         raise ValueError("an op with several values returns a list of them and a list of their "
                          "vjps, as in [y, z], [(dy,), (dz,)], and this returned "
-                         f"{len(values)} values, and the vjps of {given}")
+                         f"{len(values)} values, and the vjps of {count}")
     return zip(values, vjps)
 
 
-def _record(name, value, vjps, parents, most):
-    """Return the value as a Tensor, with a node if one of its parents can get a gradient.  The op
-    has no more than `most` arguments, but for lists of arrays."""
+def _record(name, most, trusted, parents, value, vjps):
+    """Return the value as a Tensor, with a node if one of its parents can get a gradient; of a list
+    of values, a list.  The op has no more than `most` arguments, but for lists of arrays."""
+    if type(value) is list:
+        return [_record(name, most, trusted, parents, *pair) for pair in _in_pairs(value, vjps)]
     out = Tensor(value)
     array = out._data
-    one_each = type(vjps) in (tuple, list)
-    if not one_each and not callable(vjps):
+    one_each = type(vjps) is tuple or type(vjps) is list
+    if one_each:
+        count = len(vjps)
+        if count > most and count > len(parents):
+            raise ValueError(f"{name} has {count} vjps, and {most} arguments: give one for each, "
+                             "in their order, or None; where an argument is a list of arrays, "
+                             "annotate it as one, as in xs: list")
+    elif not callable(vjps):
         raise TypeError(f"the vjps of {name} are a function, or a tuple of one for each argument, "
                         f"and these are {brief(vjps)}")
-    if one_each and len(vjps) > len(parents) and len(vjps) > most:
-        raise ValueError(f"{name} has {len(vjps)} vjps, and {most} arguments: give one for each, "
-                         "in their order, or None; where an argument is a list of arrays, "
-                         "annotate it as one, as in xs: list")
     if _paused.get() or array.dtype.kind != "f" or not any(parents):
         return out
-    if one_each:                            # keep only the vjps that will be called
-        if any(parents[len(vjps):]):
-            raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
+    if not one_each:
+        parents = parents + [None] * (most - len(parents))      # it may give one for each
+    elif count != len(parents) or not all(parents) or None in vjps:
+        if any(parents[count:]):
+            raise ValueError(f"{name} has {count} vjps, and none for a later argument "
                              "that requires a gradient")
         needed = [(parent, vjp) for parent, vjp in zip(parents, vjps)
                   if parent is not None and vjp is not None]
         if not needed:
             return out
-        parents, vjps = zip(*needed)
-    else:
-        parents = parents + [None] * (most - len(parents))      # it may give one for each
-    out.node = Node(name, array.shape, array.dtype, parents, vjps)
+        parents, vjps = zip(*needed)            # keep only the vjps that will be called
+    out.node = Node(name, array.shape, array.dtype, parents, vjps, trusted)
     return out
 
 
@@ -418,20 +452,15 @@ def timed(part: str) -> Callable:
 
 
 def _run_backward(root, g):
-    """Send g from the root to the leaves; return (leaf, gradient) pairs and free the graph."""
-    gradients = {root: Gradient(root, g)}       # of each node that waits, so far
+    """Send g from the root to the leaves; return the gradient of each, and free the graph."""
+    gradients = {root: Gradient(root, g)}       # of each node that waits: its parts so far
     waiting = [(-root.birth, root)]
-    leaves = []
     # Youngest first: all users of a node are younger, and done, so its gradient is complete.
     while waiting:
         _, node = heappop(waiting)
-        gradient = gradients.pop(node)
-        if node.op == "leaf":
-            array = gradient.array
-            leaves.append((node, array if gradient.ours else array.copy()))     # others may hold it
-        else:
-            _pass_on(node, gradient.array, gradients, waiting)
-    return leaves
+        if node.op != "leaf":
+            _pass_on(node, gradients.pop(node).array, gradients, waiting)
+    return gradients                            # those of the leaves are left
 
 
 def _pass_on(node, g, gradients, waiting):
@@ -443,12 +472,13 @@ def _pass_on(node, g, gradients, waiting):
     try:
         if changes.latest > node.birth:
             changes.refuse(node, vjps)
-        parts = parts_of(vjps, parents, g)
-        for parent, dx in parts:
-            if parent not in gradients:
-                gradients[parent] = Gradient(parent)
+        parts = gradient_parts(vjps, parents, g if node.trusted else read_only(g))
+        for parent, part in parts:
+            if parent in gradients:
+                gradients[parent].add(part)
+            else:
+                gradients[parent] = Gradient(parent, part)
                 heappush(waiting, (-parent.birth, parent))
-            gradients[parent].add(dx)
     except Exception as error:
         node.vjps, node.parents = vjps, parents
         error.add_note(f"in the gradient of {node.op}, from {brief(g)}")
@@ -472,12 +502,20 @@ def _taken_from(node):
 def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:
     """Cast the arrays (None stays None) to the float type to which NumPy promotes them; integers
     alone become float64."""
-    dtype = np.result_type(*{a.dtype for a in arrays if a is not None})
+    dtypes = frozenset([x.dtype for x in arrays if x is not None])
+    dtype = float_type(dtypes)
+    if dtypes == {dtype}:
+        return arrays
+    return [None if x is None else x.astype(dtype, copy=False) for x in arrays]
+
+
+@lru_cache
+def float_type(dtypes: frozenset[np.dtype]) -> np.dtype:
+    """Return the float type to which NumPy promotes these types."""
+    dtype = np.result_type(*dtypes)
     if dtype not in NUMBERS:
         raise _unfit(dtype)
-    if dtype.kind != "f":
-        dtype = np.dtype(np.float64)
-    return [None if a is None else a.astype(dtype, copy=False) for a in arrays]
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
 def quiet() -> np.errstate:
@@ -502,9 +540,16 @@ def _unfit(dtype):
                      "convert it first, for instance with array.astype(np.float32)")
 
 
-def _in_machine_order(array):
-    """Return an array in the machine's order of bytes.  Raise a TypeError if it holds no numbers.
-    """
+def _as_numbers(data):
+    """Return data as an array of numbers in the machine's order of bytes, without a copy if they
+    are one.  Raise a TypeError if they are no numbers."""
+    if isinstance(data, Tensor):
+        return data._data
+    array = np.asarray(data)
+    if array is not data and isinstance(data, np.ndarray):
+        _refuse_masked(data)
+    if array.dtype in NUMBERS:
+        return array
     dtype = array.dtype.newbyteorder("=")
     if dtype not in NUMBERS:
         raise _unfit(array.dtype)
@@ -521,10 +566,10 @@ def _refuse_masked(array):
 def _check_fits(what, array, node):
     """Raise a ValueError unless an array has a node's shape and type."""
     if array.shape != node.shape or array.dtype != node.dtype:
-        made = f"{node.dtype}{list(node.shape)}"
-        raise ValueError(f"{what} the shape and type that its tensor was made with, {made}, and "
-                         f"this is {brief(array)}; cast it, as with array.astype(np.{node.dtype}), "
-                         "or make a new Tensor")
+        expected = f"{node.dtype}{list(node.shape)}"
+        raise ValueError(f"{what} the shape and type that its tensor was made with, {expected}, "
+                         f"and this is {brief(array)}; cast it, as with "
+                         f"array.astype(np.{node.dtype}), or make a new Tensor")
 
 
 def _kind(tensor):

@@ -8,67 +8,73 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-# Their vjps write into no gradient that they are given.  Kernels would copy a read-only array.
-TRUSTED = "minigrad.elementwise", "minigrad.shapes", "minigrad.network", "minigrad.formulas"
+# The vjps of their ops write into no gradient that they are given.  Kernels would copy a read-only
+# array.
+TRUSTED = "minigrad.elementwise", "minigrad.shapes", "minigrad.network"
 
 
-def parts_of(vjps, parents, g):
+def read_only(g: np.ndarray) -> np.ndarray:
+    """Return a view that a vjp cannot write into, as others are given the same array."""
+    g = g.view()
+    g.flags.writeable = False
+    return g
+
+
+def gradient_parts(vjps, parents, g):
     """Return the node of each input with its part of the gradient: an array of its shape and type,
     or `Added`."""
     if callable(vjps):
-        parts = vjps(_for_vjp(vjps, g))
+        parts = vjps(g)
         if not isinstance(parts, (tuple, list)):
             raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
         if len(parts) > len(parents):
             raise ValueError(f"the vjp gave {len(parts)} gradients for {len(parents)} arguments")
     else:
-        parts = [vjp(_for_vjp(vjp, g)) for vjp in vjps]
-    found = []
-    for parent, dx in zip_longest(parents, parts):
-        if parent is None:
-            continue
-        if dx is None:
+        parts = [vjp(g) for vjp in vjps]
+    return [(parent, _fitted(part, parent)) for parent, part in zip_longest(parents, parts)
+            if parent is not None]
+
+
+def _fitted(part, node):
+    """Return a part of a node's gradient as an array of its shape and type, or `Added`."""
+    if type(part) is not np.ndarray:
+        if part is None:
             raise ValueError("there is no vjp for an argument that requires a gradient")
-        if not isinstance(dx, Added):
-            dx = np.asarray(dx)
-            if dx.shape != parent.shape:
-                dx = unbroadcast(dx, parent.shape)
-            if dx.dtype != parent.dtype:
-                dx = dx.astype(parent.dtype)
-        found.append((parent, dx))
-    return found
-
-
-def _for_vjp(vjp, g):
-    """Return g; for a vjp from elsewhere, a view that it cannot write into, as others get g, too.
-    """
-    if getattr(vjp, "__module__", None) not in TRUSTED:
-        g = g.view()
-        g.flags.writeable = False
-    return g
+        if isinstance(part, Added):
+            return part
+        part = np.asarray(part)
+    if part.shape != node.shape:
+        part = unbroadcast(part, node.shape)
+    if part.dtype != node.dtype:
+        part = part.astype(node.dtype)
+    return part
 
 
 class Gradient:
     """The gradient of a node so far: the sum of the parts that came from the nodes made from it."""
     __slots__ = ("node", "array", "ours")
 
-    def __init__(self, node: Any, array: np.ndarray | None = None) -> None:
+    def __init__(self, node: Any, part: "np.ndarray | Added") -> None:
         self.node = node
-        self.array = array      # None before the first part, and `Rows` if few rows of it are kept
         self.ours = False       # whether the engine made the array, and so may write into it
+        self.array = part       # `Rows` if few rows of it are kept
+        if isinstance(part, Added):
+            self.array = None
+            self.add(part)
 
-    def add(self, dx: "np.ndarray | Added") -> None:
+    def add(self, part: "np.ndarray | Added") -> None:
         """Add a part: an array of the node's shape and type, or `Added`."""
-        if isinstance(dx, Added):
-            self.array = dx.to(self.node, self.array, self.ours)
-        elif self.array is None:
-            self.array = dx
-            return                      # others may hold dx, too
+        if isinstance(part, Added):
+            self.array = part.to(self.node, self.array, self.ours)
         elif self.ours and not isinstance(self.array, Rows):
-            self.array += dx
+            self.array += part
         else:
-            self.array = np.asarray(np.add(self.array, dx))     # of two 0-d arrays, not a scalar
+            self.array = np.asarray(np.add(self.array, part))   # of two 0-d arrays, not a scalar
         self.ours = True
+
+    def to_keep(self) -> "np.ndarray | Rows":
+        """Return the sum as an array that nobody else holds."""
+        return self.array if self.ours else self.array.copy()
 
 
 def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad import formulas
-from minigrad.core import OPS, Array, Tensor, brief, one_type, op, quiet
+from minigrad.core import OPS, Array, Tensor, brief, float_type, one_type, op, quiet
 from minigrad.formulas import ACTIVATIONS, AttentionSettings, DropoutSettings, rows
 from minigrad.gradients import Added
 from minigrad.random import RowsFrom
@@ -594,9 +594,27 @@ def slowing(frequencies: np.ndarray, scaling: RotaryScaling) -> np.ndarray:
 
 
 def _fitting(table, *arrays):
-    """Return the arrays in one float type, after `_check_shapes`."""
-    _check_shapes(table, *arrays)
-    return one_type(*arrays)
+    """Return the arrays in one float type, after `_check_shapes`.  What fits is remembered by its
+    shapes and types."""
+    try:
+        kinds = tuple([None if x is None else (x.shape, x.dtype) for x in arrays])
+    except AttributeError:              # a number in place of an array
+        kinds = tuple([None if x is None else (np.shape(x), np.asarray(x).dtype) for x in arrays])
+    dtype = _type_to_cast_to(table, kinds)
+    if dtype is None:
+        return arrays
+    return [None if x is None else np.asarray(x, dtype) for x in arrays]
+
+
+@lru_cache(maxsize=1024)
+def _type_to_cast_to(table, kinds):
+    """Return the float type that arrays of a table are cast to, from the shape and type of each;
+    None if all have it.  Raise a ValueError if they do not fit."""
+    present = [kind for kind in kinds if kind is not None]
+    _compare_shapes(table, tuple([None if kind is None else kind[0] for kind in kinds]))
+    dtypes = frozenset([dtype for _, dtype in present])
+    dtype = float_type(dtypes)
+    return None if dtypes == {dtype} else dtype
 
 
 def _check_shapes(table, *arrays):
@@ -604,25 +622,31 @@ def _check_shapes(table, *arrays):
 
     A name has one size in all of them, and "..." are the same leading axes.  None always fits.
     """
+    try:
+        shapes = tuple([None if x is None else x.shape for x in arrays])
+    except AttributeError:              # a number in place of an array
+        shapes = tuple([None if x is None else np.shape(x) for x in arrays])
+    _compare_shapes(table, shapes)
+
+
+@lru_cache(maxsize=1024)
+def _compare_shapes(table, shapes):
+    """Raise a ValueError unless shapes, one of them None for each array that is absent, have the
+    axes of a table."""
     sizes = {}
-    for names, x in zip(_axes_of(table), arrays):
-        if x is None:
+    for names, shape in zip(_axes_of(table), shapes):
+        if shape is None:
             continue
-        shape = _shape_of(x)
+        axes = shape
         if names[0] == "...":           # the leading axes count as one, whose size is a tuple
             lead = len(shape) - len(names) + 1
-            shape = shape[:lead], *shape[lead:]
-        fits = len(names) == len(shape)
-        for name, n in zip(names, shape):
+            axes = shape[:lead], *shape[lead:]
+        fits = len(names) == len(axes)
+        for name, n in zip(names, axes):
             fits = fits and sizes.setdefault(name, n) == n
         if not fits:
-            shapes = ", ".join("None" if x is None else str(list(_shape_of(x))) for x in arrays)
-            raise ValueError(f"expected {table}, each name of one size; shapes are {shapes}")
-
-
-def _shape_of(x):
-    """Return the shape of an array, or of a number in place of one."""
-    return getattr(x, "shape", ())
+            seen = ", ".join("None" if shape is None else str(list(shape)) for shape in shapes)
+            raise ValueError(f"expected {table}, each name of one size; shapes are {seen}")
 
 
 @lru_cache
@@ -660,11 +684,14 @@ def _numbers_below(limit, ids, what, ignored=None):
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
     numbers = np.array(ids, dtype=np.int64, order="C")
-    wrong = numbers.view(np.uint64) >= limit    # without a sign, a negative number is large
+    unsigned = numbers.view(np.uint64)      # in which a number below 0 is a large one
+    if ignored is not None and type(ignored) is not int and np.ndim(ignored):
+        raise TypeError("ignore_index is an integer; give weights of classes by their name, as in "
+                        "weight=w")
+    if np.maximum.reduce(unsigned, axis=None, initial=0) < limit:
+        return numbers
+    wrong = unsigned >= limit
     if ignored is not None:
-        if type(ignored) is not int and np.ndim(ignored):
-            raise TypeError("ignore_index is an integer; give weights of classes by their name, as "
-                            "in weight=w")
         wrong &= ids != ignored
     if np.logical_or.reduce(wrong, axis=None):      # any of them
         place = tuple(np.argwhere(wrong)[0].tolist())

@@ -65,8 +65,9 @@ def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
     (N, M, K), (N, K, P) -> (N, M, P).  Forward, the squared ReLU is applied, or the
     GELU is written to `activated`.  Back, with `slope_at`, which is what `formulas.mlp` keeps, the
     product is multiplied by the activation's derivative there."""
-    K = a.shape[-1]
-    c = np.empty(a.shape[:-1] + b.shape[-1:], a.dtype)
+    *lead, K = a.shape
+    P = b.shape[-1]
+    c = np.empty((*lead, P), a.dtype)
     if K == 0:
         c[...] = 0
     if c.size == 0:
@@ -75,12 +76,17 @@ def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
     if b.ndim == 2:
         a = formulas.rows(a)[None]
         b = b[None]
-    stack = c.reshape(a.shape[:2] + b.shape[2:])
-    after = [no_rows if x is None else dense(x).reshape(stack.shape) for x in (slope_at, activated)]
+    N, M, _ = a.shape
     has_dense_axis = a.itemsize in a.strides[1:]
-    matmul_kernel(writable(a) if has_dense_axis else dense(a), writable(b), stack,
-                  no_bias if bias is None else dense(bias), *after, activation,
-                  threads_for(c.size * K // 16, 1))
+    matmul_kernel(
+        writable(a) if has_dense_axis else dense(a),
+        writable(b),
+        c.reshape(N, M, P),
+        no_bias if bias is None else dense(bias),
+        no_rows if slope_at is None else dense(slope_at).reshape(N, M, P),
+        no_rows if activated is None else dense(activated).reshape(N, M, P),
+        activation,
+        threads_for(c.size * K // 16, 1))
     return c
 
 

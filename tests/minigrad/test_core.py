@@ -854,3 +854,50 @@ def test_watch_ops_tells_of_parts_of_a_gradient_that_may_be_kept():
              for source, dx in event.outputs if source is x.node]
     assert parts == [1, 30, 30]
     assert x.grad == [61]
+
+
+@pytest.mark.parametrize("first, then", [
+    (np.ones(2), [1.0, 2.0]),
+    (np.ones(2), [leaf([1.0]), leaf([2.0])]),
+    ([1.0, 2.0], np.array([1.0, 2.0]))])
+def test_op_converts_a_list_after_a_call_with_an_array_and_the_other_way_round(first, then):
+    doubled = mg.op(double, register=False)
+    doubled(first)
+    assert doubled(then).data.reshape(2).tolist() == [2, 4]
+    assert doubled(2.0).item() == 4
+
+
+def test_op_refuses_a_masked_array_and_unwraps_a_kind_of_tensor_after_usual_calls(x):
+    class Kind(Tensor):
+        pass
+    times = mg.op(lambda x, y: (x * y, (lambda g: g * y, lambda g: g * x)), register=False)
+    times(x, np.ones(2))
+    assert "as with array.filled(0)" in refusal(TypeError, times, x, MASKED)
+    times(Kind(x.data), x).sum().backward()
+    assert x.grad.tolist() == [1, 2]
+
+
+def test_op_takes_a_number_for_a_setting_as_it_is_and_makes_one_an_only_array(x):
+    seen = []
+    note = mg.op(lambda x, n=1: (seen.append((type(x), n)) or np.asarray(x) * 1.0, (None,)),
+                 register=False)
+    note(x, 3)
+    note(2.0, 3)
+    note(2.0)
+    assert seen == [(np.ndarray, 3), (np.ndarray, 3), (np.ndarray, 1)]
+
+
+def test_op_of_another_module_is_never_given_a_gradient_that_it_may_write_into(x):
+    given = []
+    note = mg.op(lambda x: (x * 1, (lambda g: given.append(g.flags.writeable) or g,)),
+                 register=False)
+    (note(x) * 2).sum().backward()
+    assert given == [False]
+
+
+def test_backward_sends_arrays_that_may_be_written_into_to_ops_of_our_own(monkeypatch, x):
+    """Kernels would copy others."""
+    given = []
+    monkeypatch.setattr(mg.formulas, "softmax_vjp", lambda g, y: given.append(g) or g * y)
+    mg.softmax(x).backward(np.ones(2))
+    assert given[0].flags.writeable

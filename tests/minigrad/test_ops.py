@@ -782,3 +782,24 @@ def test_attention_and_embedding_bag_without_dropout_make_no_mask(monkeypatch):
     out.sum().backward()
     mg.embedding_bag(np.array([[1, 1, 4]]), table).sum().backward()
     assert table.grad.tolist() == [[0, 0], [2, 2], [0, 0], [0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("targets", [[2, -1], [-3, 0], [3, 0], [1 << 32, 0]])
+@pytest.mark.parametrize("ignored", [-100, 1])
+def test_cross_entropy_refuses_what_is_no_class_in_the_op_and_in_its_formula(targets, ignored):
+    logits = normal(2, 3)
+    assert "is not one of the 3 from 0 to 2" in refusal(
+        IndexError, mg.cross_entropy, logits, np.array(targets), ignored)
+    if mg.COMPILED:
+        refusal(IndexError, formulas.cross_entropy, logits, np.array(targets), ignored)
+
+
+@pytest.mark.parametrize("ignored", [-100, 1, 7])
+def test_cross_entropy_counts_the_targets_that_are_not_ignored(ignored):
+    logits = normal(4, 3)
+    targets = np.array([0, ignored, 2, ignored])
+    _, slopes, counted = formulas.cross_entropy(logits, targets, ignored)
+    assert counted == 2
+    assert not slopes[[1, 3]].any()
+    alone = mg.cross_entropy(logits[[0, 2]], targets[[0, 2]])
+    assert np.allclose(mg.cross_entropy(logits, targets, ignored).data, alone.data)
