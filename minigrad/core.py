@@ -249,7 +249,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
 
     @wraps(f)
     def on_tensors(*args, **settings):
-        started = perf_counter()
+        started = perf_counter() if watchers.get() else None
         arrays = args                   # until they are unwrapped
         try:
             if settings:                # arrays may be given by keyword, too
@@ -263,7 +263,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
         except Exception as error:
             error.add_note(f"in {name}({', '.join(map(brief, arrays))})")
             raise
-        if watchers.get():
+        if started is not None:
             tell(name, "forward", started, None, args, out if type(out) is list else [out])
         return out
 

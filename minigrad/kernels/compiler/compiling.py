@@ -75,9 +75,12 @@ def kernel(f: Callable) -> Callable:
     @wraps(f)
     def call(*arguments):       # a method would take 0.1 us longer
         dtype = arguments[0].dtype
-        if dtype not in versions:
+        try:
+            version = versions[dtype]
+        except KeyError:
             made.compile(dtype)
-        versions[dtype](*arguments)
+            version = versions[dtype]
+        version(*arguments)
     return call
 
 
