@@ -8,7 +8,8 @@ import pytest
 
 import data
 from data.files import PAUSES
-from minigrad.kernels.compiler import ahead, lanes, tiles
+from minigrad.kernels import matmul
+from minigrad.kernels.compiler import ahead, lanes
 from model import Transformer, generation, settings
 from model.checkpoint import BEST, LAST, PREVIOUS
 from model.folder import LOG
@@ -120,7 +121,7 @@ STATED = [
     *[(document, r"compil\w+ (\d+) kernels", kernels_of_a_run)
       for document in (RECIPE, MAP, SPEED, "docs/install.md")],
     (SPEED, r"tiles for (\w+) processors", lambda: WORDS[len(PROCESSORS)]),
-    (SPEED, r"fetched (\d+) steps before", lambda: str(tiles.AHEAD)),
+    (SPEED, r"(\d+) panels of its\s+rows", lambda: str(matmul.BLOCK_PANELS)),
     (SPEED, r"generates (\w+) characters per call", lambda: WORDS[generation.AT_ONCE]),
     (SURVIVAL, r"_interval` seconds \((\d+)\)", lambda: f"{USUAL_INTERVAL:g}"),
     (SURVIVAL, r"tries again for (\w+) seconds", lambda: WORDS[round(sum(PAUSES))]),

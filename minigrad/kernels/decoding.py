@@ -314,8 +314,8 @@ def multiply(a, weights, matrix, c, c_at, unpacked, thread, threads):
                 call_packed(weights.matrices, matrix, MULTIPLY, a, b, columns, count)
             else:
                 call_packed(weights.matrices, matrix, UNPACK, a, b, unpacked, count)
-                micro_kernel(part(a, begin, 0), row_size(a), 1, unpacked, 0, columns, row_size(c),
-                             count, begin > 0, len(a), NV)
+                micro_kernel(part(a, begin, 0), row_size(a), 1, MR * row_size(a), unpacked, 0,
+                             columns, row_size(c), count, begin > 0, len(a), NV)
     return panels.start * NR, panels.stop * NR
 
 
@@ -351,7 +351,7 @@ def product(a, b, panel_size, depth, c, c_at, panels):
         end = min(begin + cut, depth)
         for panel in range(panels.start, panels.stop, at_once):
             vectors = NV * min(at_once, panels.stop - panel)
-            micro_kernel(part(a, begin, 0), row_size(a), 1,
+            micro_kernel(part(a, begin, 0), row_size(a), 1, MR * row_size(a),
                          part(b, panel * panel_size + begin * NR, 0), panel_size,
                          part(c, c_at + panel * NR, 0), row_size(c), end - begin, begin > 0, len(a),
                          vectors)

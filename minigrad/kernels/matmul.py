@@ -4,8 +4,10 @@ How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multi
 inner dimension is cut into depths of at most KC.  For each depth, B is packed into panels of NR
 columns; one of them stays in the first-level cache.  The rows of A and C are cut into blocks, which
 the threads share; or they share the panels of a B that is larger than A, so that each packs what it
-reads.  A block is processed in tiles of MR x NR, whose sums `tiles.micro_kernel` keeps in
-registers.  Operands may be transposed: A is read where it lies, and B is packed anyway.
+reads, a block of columns at a time.  A block is processed in tiles of MR x NR, whose sums
+`tiles.micro_kernel` keeps in registers.  Operands may be transposed.  B is packed anyway, and A is
+read where it lies if its rows are dense.  If its columns are, and far apart, it is packed, too, in
+panels of MR rows: columns that are a power of two apart would share a few places of the cache.
 """
 import functools
 import math
@@ -19,12 +21,17 @@ from minigrad.kernels.compiler.compiling import (A3, C1, C3, dense, kernel, stan
 from minigrad.kernels.compiler.lanes import part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
-from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, micro_kernel, transpose_square
+from minigrad.kernels.compiler.tiles import (COLUMNS, COPIED, MR, NV, TILE_BYTES,
+                                             copy_tile_columns, copy_tile_row, micro_kernel,
+                                             transpose_square)
 from minigrad.kernels.elementwise import GELU, RELU2, activate, multiply_by_slope
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
-PACKED_BYTES = 1 << 21  # of B at a time
+PACKED_BYTES = 1 << 21  # of an operand at a time
+BLOCK_COLUMNS = 512     # bytes of a row of B that are packed at a time, if its panels are shared
+LINE = 64               # bytes of a line of the cache
+FAR = 4 * LINE          # from a column of A to the next
 # For `multiply`; each literal would compile its own version.
 SET = np.bool_(False)
 ADD = np.bool_(True)
@@ -74,7 +81,7 @@ def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
         return c
     no_rows, no_bias = absent(a.dtype)
     if b.ndim == 2:
-        a = formulas.rows(a)[None]
+        a = a.reshape(1, -1, K)
         b = b[None]
     N, M, _ = a.shape
     has_dense_axis = a.itemsize in a.strides[1:]
@@ -100,60 +107,98 @@ def absent(dtype):
 @allocating
 def matmul_kernel(product: Product, threads: int):
     N, M, K = product.a.shape
-    P = product.c.shape[2]
     itemsize = product.c.itemsize
     NR = TILE_BYTES // itemsize
-    wide = ceil_div(P, NR)                      # panels of B, of NR columns
-    depth = max(1, ceil_div(K, cuts(K)))
-    together = min(cuts(K), max(1, PACKED_BYTES // (wide * depth * NR * itemsize)))
-    packed = np.empty((together, wide, depth, NR), product.c.dtype)
     tall = ceil_div(M, MR)                      # panels of A, of MR rows
+    wide = ceil_div(product.c.shape[2], NR)     # panels of B, of NR columns
+    depth = max(1, ceil_div(K, cuts(K)))
     by_columns = shares_columns(product, wide, threads)
-    blocks = threads
-    if not by_columns:
-        blocks *= ceil_div(tall, BLOCK_PANELS * threads)
+    far = has_far_rows(product.a[0])
+    if by_columns:
+        blocks = threads * ceil_div(wide, max(1, BLOCK_COLUMNS // TILE_BYTES) * threads)
+        size = tall * panel_size(depth) if far else 0
+    else:
+        blocks = threads * ceil_div(tall, BLOCK_PANELS * threads)
+        size = wide * depth * NR
+    # A block of columns of B, or of a transposed A, is a short part of each of their rows.  The
+    # parts of one depth are read soon after each other, so that memory is read in its order.
+    together = 1
+    if not (by_columns or far):
+        together = min(cuts(K), max(1, PACKED_BYTES // (size * itemsize)))
+    packed = on_a_line(together * size, product.c)
     stages = 2 * N * ceil_div(cuts(K), together)
     begun = np.zeros((stages, blocks), np.int64)
     done = np.zeros(stages, np.int64)
-    on_threads(threads, pack_and_multiply, begun, done, (product, packed, by_columns))
+    on_threads(threads, pack_and_multiply, begun, done,
+               (product, packed.reshape(together, size), depth, by_columns))
 
 
 @in_stages
 @serial
 def pack_and_multiply(block, blocks, stage, work):
-    """Pack a share of B's panels, or compute a block of C, rows of it or the columns of that share:
-    stages take turns."""
-    product, packed, by_columns = work
+    """Pack a share of one operand for all blocks, or compute a block of C: stages take turns."""
+    product, packed, depth, by_columns = work
     _, M, K = product.a.shape
-    P = product.c.shape[2]
-    together, wide, depth, NR = packed.shape
-    rounds = ceil_div(cuts(K), together)        # of two stages, for each of the N products
+    rounds = ceil_div(cuts(K), len(packed))     # of two stages, for each of the N products
     n = stage // 2 // rounds
-    begin = stage // 2 % rounds * together * depth
-    end = min(K, begin + together * depth)
+    begin = stage // 2 % rounds * len(packed) * depth
+    end = min(K, begin + len(packed) * depth)
     packs = stage % 2 == 0
+    NR = TILE_BYTES // product.c.itemsize
+    wide = ceil_div(product.c.shape[2], NR)
     panels = share(wide, block, blocks)
-    top = 0
-    bottom = M
-    if not (packs or by_columns):
-        panels = range(wide)
-        tall = share(ceil_div(M, MR), block, blocks)
-        top = tall.start * MR
-        bottom = min(M, tall.stop * MR)
-    left = panels.start * NR
-    right = min(P, panels.stop * NR)
-    height = BLOCK_PANELS * MR
+    tall = share(ceil_div(M, MR), block, blocks)
+    rows = slice(tall.start * MR, min(M, tall.stop * MR))
     for start in range(begin, end, depth):
-        cut = slice(start, start + depth)
-        b = packed[(start - begin) // depth, panels.start:panels.stop]
-        if packs:
-            pack_columns(product.b[n, cut, left:right], b)
-            continue
-        for row in range(top, bottom, height):
-            rows = slice(row, min(bottom, row + height))
-            multiply(product.a[n, rows, cut], b, product.c[n, rows, left:right], start > 0)
+        cut = slice(start, min(K, start + depth))
+        shared = packed[(start - begin) // depth]
+        a = product.a[n, :, cut]
+        b = product.b[n, cut]
+        if by_columns and packs:
+            pack_share(a, rows, shared, depth)
+        elif by_columns:
+            multiply_columns(a, shared, b, product.c[n], panels, depth, start > 0)
+        else:
+            of_b = shared.reshape(wide, depth, NR)
+            if packs:
+                pack_columns(b[:, panels.start * NR:panels.stop * NR],
+                             of_b[panels.start:panels.stop])
+            else:
+                multiply(a[rows.start:], of_b, product.c[n, rows], start > 0)
     if end == K and not packs:
-        finish_rows(product, n, top, bottom)
+        finish_rows(product, n, rows.start, rows.stop)
+
+
+@serial
+def pack_share(a, rows, packed, depth):
+    """Copy a thread's share of rows into panels, if a's columns are far apart: then `packed` has
+    room for them."""
+    if packed.size == 0:
+        return
+    height = BLOCK_PANELS * MR
+    for top in range(rows.start, rows.stop, height):
+        panels = part(packed, top // MR * panel_size(depth), 0)
+        pack_rows(a[top:], min(height, rows.stop - top), panels, depth)
+
+
+@allocating
+def multiply_columns(a, packed, b, c, panels, depth, add):
+    """Compute some panels' columns of c = a @ b, or c += a @ b: a is read from its panels, if
+    `packed` has them, and these columns of b are packed here."""
+    M, P = c.shape
+    NR = TILE_BYTES // c.itemsize
+    columns = slice(panels.start * NR, min(P, panels.stop * NR))
+    packed_b = on_a_line(len(panels) * depth * NR, c).reshape(len(panels), depth, NR)
+    pack_columns(b[:, columns], packed_b)
+    height = BLOCK_PANELS * MR
+    for top in range(0, M, height):
+        rows = slice(top, min(M, top + height))
+        if packed.size == 0:
+            multiply(a[rows], packed_b, c[rows, columns], add)
+        else:
+            size = panel_size(depth)
+            run_tiles(part(packed, top // MR * size, 0), 1, MR, size, len(b), packed_b,
+                      c[rows, columns], add)
 
 
 @serial
@@ -163,6 +208,13 @@ def shares_columns(product, wide, threads):
     _, M, P = product.c.shape
     alike = wide % threads == 0 or wide >= 4 * threads
     return P >= M and alike and not goes_on(product)
+
+
+@serial
+def has_far_rows(a):
+    """Whether the numbers of a column are adjacent, and the columns far apart, so that panels are
+    made of them first: they may all fall into the same few places of the cache."""
+    return a.strides[0] == a.itemsize and abs(a.strides[1]) > FAR
 
 
 @serial
@@ -205,16 +257,53 @@ def ceil_div(n, size):
     return (n + size - 1) // size
 
 
+@allocating
+def on_a_line(size, like):
+    """Return room for so many numbers, from the beginning of a line of the cache on."""
+    room = np.empty(size + LINE // like.itemsize, like.dtype)
+    skip = -room.ctypes.data % LINE // like.itemsize
+    return room[skip:skip + size]
+
+
+@serial
+def panel_size(depth):
+    """Return the numbers of a panel of A, with room for what `copy_tile_columns` copies beyond
+    its last column."""
+    return depth * MR + COPIED - MR
+
+
+@serial
+def pack_rows(a, rows, packed, room):
+    """Copy the first rows of a (M, depth), whose columns are dense, into panels of MR rows:
+    packed[panel, k, MR]."""
+    M, depth = a.shape
+    size = panel_size(room)
+    a_column = a.strides[1] // a.itemsize
+    whole = min(rows, max(0, M - COPIED + MR)) // MR        # panels that enough numbers follow
+    at_once = depth // COLUMNS * COLUMNS
+    for k in range(0, at_once, COLUMNS):
+        for panel in range(whole):
+            copy_tile_columns(a, k * a_column + panel * MR, a_column, packed, panel * size + k * MR)
+    for panel in range(ceil_div(rows, MR)):
+        for k in range(at_once if panel < whole else 0, depth):
+            for i in range(panel * MR, min(rows, panel * MR + MR)):
+                packed[panel * size + k * MR + i - panel * MR] = a[i, k]
+
+
 @serial
 def pack_columns(b, packed):
     """Copy b (depth, P) into panels of NR columns: packed[panel, k, NR].  Columns after the last
     are zeros, as far as `multiply` reads them."""
     depth, P = b.shape
-    _, room, NR = packed.shape
+    panels, room, NR = packed.shape
     lanes = NR // NV                            # of a vector
     b_row = b.strides[0] // b.itemsize
     b_column = b.strides[1] // b.itemsize
-    for panel in range(len(packed)):
+    whole_panels = min(panels, P // NR) if b_column == 1 else 0
+    for k in range(depth if whole_panels > 0 else 0):
+        for panel in range(whole_panels):
+            copy_tile_row(b, k * b_row + panel * NR, packed, (panel * room + k) * NR)
+    for panel in range(whole_panels, panels):
         left = panel * NR
         width = min(NR, P - left)
         if b_column == 1:
@@ -241,15 +330,31 @@ def pack_columns(b, packed):
 def multiply(a, packed, c, add):
     """Compute c = a @ b, or c += a @ b, with b as packed by `pack_columns`.
 
-    a (M, depth) has dense rows or columns; c (M or more, P) has dense rows.
+    a (M or more, depth) has dense rows or columns; c (M or more, P) has dense rows.
     """
-    M, depth = a.shape
-    P = c.shape[1]
+    M = min(len(a), len(c))
+    depth = a.shape[1]
+    a_row = a.strides[0] // a.itemsize
+    a_column = a.strides[1] // a.itemsize
+    if not has_far_rows(a):
+        run_tiles(part(a, 0, 0), a_row, a_column, MR * a_row, depth, packed, c[:M], add)
+        return
+    height = BLOCK_PANELS * MR
+    size = panel_size(depth)
+    panels = np.empty(ceil_div(min(M, height), MR) * size, c.dtype)
+    for row in range(0, M, height):
+        rows = slice(row, min(M, row + height))
+        pack_rows(a[row:], rows.stop - row, panels, depth)
+        run_tiles(part(panels, 0, 0), 1, MR, size, depth, packed, c[rows], add)
+
+
+@allocating
+def run_tiles(a, a_row, a_column, a_tile, depth, packed, c, add):
+    """Compute c, (M, P), by `micro_kernel`, whose a, strides and a_tile are given."""
+    M, P = c.shape
     panels, room, NR = packed.shape
     lanes = NR // NV
     size = room * NR                            # of a panel
-    a_row = a.strides[0] // a.itemsize
-    a_column = a.strides[1] // a.itemsize
     c_row = c.strides[0] // c.itemsize
     for panel in range(panels):
         left = panel * NR
@@ -257,14 +362,15 @@ def multiply(a, packed, c, add):
         vectors = ceil_div(width, lanes)
         b = part(packed, panel * size, size)
         if width % lanes == 0:
-            micro_kernel(a, a_row, a_column, b, size, part(c, left, 0), c_row, depth, add, M,
-                         vectors)
+            micro_kernel(a, a_row, a_column, a_tile, b, size, part(c, left, 0), c_row, depth, add,
+                         M, vectors)
         else:                                   # a whole vector would go beyond C's rows
             edge = np.empty((M, NR), c.dtype)
             corner = c[:, left:]
             if add:
                 copy(corner, edge, M, width)
-            micro_kernel(a, a_row, a_column, b, size, part(edge, 0, 0), NR, depth, add, M, vectors)
+            micro_kernel(a, a_row, a_column, a_tile, b, size, part(edge, 0, 0), NR, depth, add, M,
+                         vectors)
             copy(edge, corner, M, width)
 
 

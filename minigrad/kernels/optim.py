@@ -380,7 +380,7 @@ def product(a, b, c, symmetric):
         for top in range(0, M, STRIP):
             bottom = min(M, top + STRIP)
             right = bottom if symmetric else columns
-            multiply(a[top:bottom, start:end], packed, c[top:bottom, :right], start > 0)
+            multiply(a[top:, start:end], packed, c[top:bottom, :right], start > 0)
     if symmetric:
         mirror(c)
 

@@ -101,7 +101,7 @@ def tiles_here(dtype=np.float32, size=HERE):
                                         processor.target_machine())
     engine.finalize_object()
     i64, address = ctypes.c_int64, ctypes.c_void_p
-    function = ctypes.CFUNCTYPE(None, address, i64, i64, address, i64, address, i64, i64,
+    function = ctypes.CFUNCTYPE(None, address, i64, i64, i64, address, i64, address, i64, i64,
                                 ctypes.c_bool, i64, i64)(
         engine.get_function_address(f"minigrad_tile_{FLOATS[dtype]}"))
     function.engine = engine            # it holds the machine code

@@ -40,22 +40,25 @@ HERE = SIZES[vector_bytes(), vector_registers()]
 VECTOR_BYTES, MR, NV = HERE
 TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
 STEPS = 4           # of the inner dimension, between two tests for its end
-AHEAD = 32          # steps by which numbers of A are fetched before they are used, if far apart
 WIDE = 8            # vectors of a single row, so that its sums need not wait for one another
+COPIED = 1 << (MR - 1).bit_length()     # numbers of a column that `copy_tile_columns` copies
+COLUMNS = 8         # that it copies at once
 
 
 @intrinsic
-def micro_kernel(typingctx, a, a_row, a_col, b, b_panel, c, c_row, depth, add, rows, vectors):
+def micro_kernel(typingctx, a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, rows,
+                 vectors):
     """C[rows, n] = A[rows, depth] @ B[depth, n], or += if `add`; n is `vectors` full of floats,
     at most NV; for a single row at most WIDE, a multiple of NV.
 
     `a`, `b`, `c` are arrays of one float type, of which the first element is used; `*_row` and
     `*_col` are strides, in elements.  A's rows are dense (a_col is 1), or its columns are (a_row is
-    1, and `vectors` at most NV).  B's rows follow each other, NR apart; the next NV vectors of each
-    are in the next panel, `b_panel` further on.  C's columns are adjacent.
+    1, and `vectors` at most NV); those for the next tile begin `a_tile` further on.  B's rows
+    follow each other, NR apart; the next NV vectors of each are in the next panel, `b_panel`
+    further on.  C's columns are adjacent.
     """
-    signature = types.void(a, types.intp, types.intp, b, types.intp, c, types.intp, types.intp,
-                           types.boolean, types.intp, types.intp)
+    signature = types.void(a, types.intp, types.intp, types.intp, b, types.intp, c, types.intp,
+                           types.intp, types.boolean, types.intp, types.intp)
 
     def codegen(context, builder, signature, values):
         scalar = context.get_data_type(a.dtype)
@@ -101,8 +104,6 @@ def engine_of(name: str, kept_in: pathlib.Path | None, make: Callable[[], ir.Mod
 
 _engines = {}
 _i64 = ir.IntType(64)
-_i32 = ir.IntType(32)
-_byte = ir.IntType(8).as_pointer()
 
 
 def _name(scalar):
@@ -110,10 +111,11 @@ def _name(scalar):
 
 
 def _type(scalar, *more):
-    """Return the type of a function of a, a_row, a_col, b, b_panel, c, c_row, depth, add, count."""
+    """Return the type of a function of a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add,
+    count."""
     pointer = scalar.as_pointer()
-    return ir.FunctionType(ir.VoidType(), [pointer, _i64, _i64, pointer, _i64, pointer, _i64, _i64,
-                                           ir.IntType(1), _i64, *more])
+    return ir.FunctionType(ir.VoidType(), [pointer, _i64, _i64, _i64, pointer, _i64, pointer, _i64,
+                                           _i64, ir.IntType(1), _i64, *more])
 
 
 def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
@@ -124,7 +126,7 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
     NV = size.NV
     module = ir.Module(_name(scalar))
     function = ir.Function(module, _type(scalar, _i64), _name(scalar))
-    a, a_row, a_col, b, b_panel, c, c_row, depth, add, rows, vectors = function.args
+    a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, rows, vectors = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
 
     def call(number, tiles, a, c, count):
@@ -135,7 +137,7 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
             block = function.append_basic_block(tile.name)
             cases.add_case(_i64(key), block)
             builder.position_at_end(block)
-            builder.call(tile, [a, a_row, a_col, b, b_panel, c, c_row, depth, add, count])
+            builder.call(tile, [a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, count])
             builder.branch(after)
         builder.position_at_end(after)
 
@@ -154,7 +156,7 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
     tiles = {v * MR + height: _tile(module, scalar, size, height, v) for height, v in sizes}
     number = builder.add(builder.mul(vectors, _i64(MR)), left)
     done = builder.mul(whole, _i64(MR))
-    call(number, tiles, _moved(builder, a, a_row, done), _moved(builder, c, c_row, done), _i64(1))
+    call(number, tiles, _moved(builder, a, a_tile, whole), _moved(builder, c, c_row, done), _i64(1))
     builder.ret_void()
     return module
 
@@ -169,7 +171,7 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
         name += f"_{by_columns}"
     function = ir.Function(module, _type(scalar), name)
     function.linkage = "internal"
-    a, a_row, a_col, b, b_panel, c, c_row, depth, add, left = function.args
+    a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, left = function.args
     if by_columns == 1:
         a_row = _i64(1)
     if by_columns == 0:
@@ -196,14 +198,13 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
     a_at = [_moved(builder, a, a_row, _i64(i)) for i in range(height)]
 
     for at_once in (1,) if by_columns is None else (STEPS, 1):
-        depth, a_at, b_at, sums = _steps(builder, size.NV, at_once, a_col, depth, a_at, b_at, sums,
-                                         by_columns == 1)
+        depth, a_at, b_at, sums = _steps(builder, size.NV, at_once, a_col, depth, a_at, b_at, sums)
 
     for total, place in zip(sums, places):
         builder.store(total, _vector_at(builder, c, place, vector)).align = itemsize
     more = builder.sub(left, _i64(1))
-    _come_back(state, [_moved(builder, a, a_row, _i64(height)),
-                       _moved(builder, c, c_row, _i64(height)), more], builder.block)
+    _come_back(state, [builder.gep(a, [a_tile]), _moved(builder, c, c_row, _i64(height)), more],
+               builder.block)
     end = function.append_basic_block("end")
     builder.cbranch(builder.icmp_signed(">", more, _i64(0)), tile, end)
     builder.position_at_end(end)
@@ -211,13 +212,11 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
     return function
 
 
-def _steps(builder, NV, at_once, a_col, depth, a_at, b_at, sums, far_apart):
+def _steps(builder, NV, at_once, a_col, depth, a_at, b_at, sums):
     """Take steps of the inner dimension, `at_once` between two tests of how many are left: in each,
     sums[i, :] += a[i, 0] * b[0, :].  Return the depth that is left, the pointers and the sums.
 
     Pointers move and offsets are constant; an index beside the pointers would not fit in registers.
-    A processor foresees rows of A that are dense.  Of dense columns, whose steps are far apart, the
-    numbers of later steps are fetched.
     """
     vector = sums[0].type
     height = len(a_at)
@@ -239,9 +238,6 @@ def _steps(builder, NV, at_once, a_col, depth, a_at, b_at, sums, far_apart):
     for k in range(at_once):
         b_row = [_load(builder, b_at[v // NV], _i64((k * NV + v % NV) * vector.count), vector)
                  for v in range(vectors)]
-        if far_apart:
-            for at in a_at[0], a_at[-1]:    # in one line of the cache, or in two
-                _fetch(builder, _moved(builder, at, a_col, _i64(k + AHEAD)))
         for i, at in enumerate(a_at):       # one number of A after the other, or LLVM spills sums
             a_i = spread_value(builder, builder.load(_moved(builder, at, a_col, _i64(k))), vector)
             for v, b in enumerate(b_row):
@@ -255,14 +251,6 @@ def _steps(builder, NV, at_once, a_col, depth, a_at, b_at, sums, far_apart):
     builder.branch(test)
     builder.position_at_end(after)
     return depth, a_at, b_at, sums
-
-
-def _fetch(builder, place):
-    """Ask for a line of the cache, to be read soon; there may be no memory at this place."""
-    kind = ir.FunctionType(ir.VoidType(), [_byte, _i32, _i32, _i32])
-    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    read, soon, data = _i32(0), _i32(3), _i32(1)
-    builder.call(prefetch, [builder.bitcast(place, _byte), read, soon, data])
 
 
 def _itemsize(scalar):
@@ -327,3 +315,53 @@ def transpose_square(typingctx, source, source_at, source_row, target, target_at
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic
+def copy_tile_row(typingctx, source, source_at, target, target_at):
+    """Copy a row of B for a tile, NV vectors, from a place in one array to a place in another."""
+    signature = types.void(source, types.intp, target, types.intp)
+
+    def codegen(context, builder, signature, values):
+        vector = _vector_of(context, source, TILE_BYTES)
+        start = address(context, builder, signature, values, 0, values[1])
+        end = address(context, builder, signature, values, 2, values[3])
+        _copy(builder, vector, [start], [end])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def copy_tile_columns(typingctx, source, source_at, source_column, target, target_at):
+    """Copy COLUMNS columns of A for a tile, of MR adjacent numbers each; those of the source are
+    source_column apart, those of the target follow each other.
+
+    For each, COPIED numbers are read, and written: the next ones replace those beyond MR.
+    """
+    signature = types.void(source, types.intp, types.intp, target, types.intp)
+
+    def codegen(context, builder, signature, values):
+        itemsize = source.dtype.bitwidth // 8
+        vector = _vector_of(context, source, COPIED * itemsize)
+        start = address(context, builder, signature, values, 0, values[1])
+        end = address(context, builder, signature, values, 3, values[4])
+        _copy(builder, vector,
+              [_moved(builder, start, values[2], _i64(k)) for k in range(COLUMNS)],
+              [builder.gep(end, [_i64(k * MR)]) for k in range(COLUMNS)])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _vector_of(context, array, size):
+    """Return LLVM's vector of an array's numbers, of so many bytes."""
+    return ir.VectorType(context.get_data_type(array.dtype), size // (array.dtype.bitwidth // 8))
+
+
+def _copy(builder, vector, sources, targets):
+    """Load a vector from each source, then store each at its target."""
+    loaded = [_load(builder, source, _i64(0), vector) for source in sources]
+    for value, target in zip(loaded, targets, strict=True):
+        place = _vector_at(builder, target, _i64(0), vector)
+        builder.store(value, place).align = _itemsize(vector.element)

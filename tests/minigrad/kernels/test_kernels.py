@@ -66,6 +66,9 @@ def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypat
     def copy_row(source, target):
         target[:source.size] = source
 
+    def copy_tile_row(source, source_at, target, target_at):
+        along(target, target_at, NR)[:] = along(source, source_at, NR)
+
     def transpose_square(source, source_at, source_row, target, target_at, target_row):
         for i in range(lanes):
             along(target, target_at + i * target_row, lanes)[:] = [
@@ -73,6 +76,7 @@ def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypat
 
     for attribute, value in (("NV", size.NV), ("TILE_BYTES", size.vector_bytes * size.NV),
                              ("part", along), ("copy_row", copy_row),
+                             ("copy_tile_row", copy_tile_row),
                              ("transpose_square", transpose_square)):
         monkeypatch.setattr(matmul, attribute, value)
     pack_columns = getattr(matmul.pack_columns, "py_func", matmul.pack_columns)

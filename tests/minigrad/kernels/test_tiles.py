@@ -50,7 +50,7 @@ def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns
     b = rng.standard_normal((K, P)).astype(dtype)
     panels = b.reshape(K, -1, NR).swapaxes(0, 1).copy()
     columns = a.T.copy()
-    places = (columns.ctypes.data, 1, M) if by_columns else (a.ctypes.data, K, 1)
+    places = (columns.ctypes.data, 1, M, MR) if by_columns else (a.ctypes.data, K, 1, MR * K)
     for rows, vectors in [*((M, v) for v in range(1, NV + 1)),
                           *((1, v) for v in range(2 * NV, WIDE + 1, NV) if not by_columns)]:
         for add in (False, True):
