@@ -275,6 +275,13 @@ def test_var_and_std_are_exact_far_from_0(offset, dtype):
     assert_within(3, dx, g * less / 33 / std[:, None], abs(g))
 
 
+def test_std_of_large_numbers_is_finite_although_no_float32_holds_their_squares():
+    x = rows_at(0.0, 1e30)
+    value, dx = value_and_gradients(mg.std, np.float32, x)
+    assert_within(2, value, x.astype(np.float64).std())
+    assert np.isfinite(dx).all() and dx.any()
+
+
 def test_var_of_doubles_is_exact_where_their_mean_is_rounded():
     x = 1e15 + np.arange(1000.0)
     assert math.isclose(mg.var(x).item(), (1000 ** 2 - 1) / 12, rel_tol=1e-14)
