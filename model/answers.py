@@ -55,7 +55,7 @@ def answering(
         message = (f"there is not enough memory ({error}); take a smaller model, batch or text, or "
                    "end other programs")
     except OSError as error:
-        if _is_of_closed_pipe(error):
+        if _is_closed_pipe(error):
             _flush_or_discard_output()
             if describe_saved:
                 print(f"\nnobody reads the output any more; {describe_saved()}", file=sys.stderr)
@@ -74,7 +74,7 @@ def answering(
     raise SystemExit(f"{command}: {in_a_line(message)}") from None      # notebooks show all others
 
 
-def _is_of_closed_pipe(error):
+def _is_closed_pipe(error):
     """Whether nobody reads the output any more."""
     on_windows = sys.platform == "win32" and error.errno == errno.EINVAL and not error.filename
     return isinstance(error, BrokenPipeError) or on_windows
@@ -94,7 +94,7 @@ def tell(*lines: str) -> None:
     try:
         print(*lines, sep="\n", flush=True)
     except OSError as error:
-        if not _is_of_closed_pipe(error):
+        if not _is_closed_pipe(error):
             raise
         _flush_or_discard_output()
 

@@ -250,18 +250,18 @@ def head_problems(
     if min(channels, heads) < 1:        # `problems` answers that
         return []
     lines = []
-    of_channels, of_heads, of_kv_heads, of_position = names
+    channels_name, heads_name, kv_heads_name, position_name = names
     step = 2 * heads if position == "rotary" else heads     # from one possible number to the next
     rest = channels % step
     if rest:
         what = "heads"
         if channels % heads == 0:
-            what += f" of an even number of channels, which {of_position} rotary needs"
+            what += f" of an even number of channels, which {position_name} rotary needs"
         fits = [str(n) for n in (channels - rest, channels - rest + step) if n]
-        lines.append(f"{of_channels} {channels} does not split into {of_heads} {heads} {what}; "
-                     f"take {of_channels} {any_of(fits)}")
+        lines.append(f"{channels_name} {channels} does not split into {heads_name} {heads} {what}; "
+                     f"take {channels_name} {any_of(fits)}")
     if kv_heads and kv_heads >= 1 and heads % kv_heads:
         fits = [str(n) for n in range(1, min(heads, 1000) + 1) if heads % n == 0]
-        lines.append(f"{of_heads} {heads} heads cannot share {of_kv_heads} {kv_heads} evenly; "
-                     f"take {of_kv_heads} {any_of(fits)}")
+        lines.append(f"{heads_name} {heads} heads cannot share {kv_heads_name} {kv_heads} evenly; "
+                     f"take {kv_heads_name} {any_of(fits)}")
     return lines

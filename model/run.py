@@ -278,8 +278,9 @@ class Run:
             training = best.training
             saved = training["settings"]
             loss = training["state"]["best"]
-            if ((best.model.config, training["text"], saved["seed"])
-                    != (self.model.config, self.text.digest, self.settings.seed)):
+            theirs = best.model.config, training["text"], saved["seed"]
+            ours = self.model.config, self.text.digest, self.settings.seed
+            if theirs != ours:
                 raise ValueError(f"{path} is the best model of another run; move it elsewhere, "
                                  "then resume")
             if self._count_windows(self.resumed.training["settings"]) != len(self.windows[0]):

@@ -270,8 +270,8 @@ def resolve_resumed(
     values = {name: getattr(earlier, name) for name in NAMES}
     if "minutes" in flags or "max_iters" in flags:      # one of them ends the run anew
         values |= dict(minutes=None, max_iters=None)
-    known = values | dataclasses.asdict(earlier.model_config(1).resolved())
-    fixed = {name: known[name] for name in FIXED_BY_RUN}
+    current = values | dataclasses.asdict(earlier.model_config(1).resolved())
+    fixed = {name: current[name] for name in FIXED_BY_RUN}
     remedy = "leave the flag out, or give another --out_dir"
     contradictions = _contradictions(
         flags,
@@ -292,8 +292,8 @@ def resolve_fine_tuned(
     what the model has fixed: `whose` is its name in these lines."""
     from model.count.sizes import parameters
     values = {name: getattr(config, name) for name in FIXED_BY_MODEL}
-    known = dataclasses.asdict(config.resolved())
-    fixed = {name: known[name] for name in FIXED_BY_MODEL if name != "block_size"}
+    current = dataclasses.asdict(config.resolved())
+    fixed = {name: current[name] for name in FIXED_BY_MODEL if name != "block_size"}
     contradictions = _contradictions(
         flags,
         fixed,

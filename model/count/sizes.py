@@ -38,9 +38,9 @@ def parameter_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
 def layer_parameters(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part of a block."""
     parts = _by_part(_layer_shapes(config))
-    of_a_head = parts.pop("attention.qkv") // (config.n_head + 2 * config.kv_heads)
-    parts["query"] = config.n_head * of_a_head
-    parts["key"] = parts["value"] = config.kv_heads * of_a_head
+    head_parameters = parts.pop("attention.qkv") // (config.n_head + 2 * config.kv_heads)
+    parts["query"] = config.n_head * head_parameters
+    parts["key"] = parts["value"] = config.kv_heads * head_parameters
     return parts
 
 

@@ -54,13 +54,13 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
         from model.score.proof import prove
         print(f"the proof:\n{prove(model, tokenizer, ids, loss * (len(ids) - 1), slide)}\n")
     try:
-        known = training_text(training, tokenizer)
+        trained_on = training_text(training, tokenizer)
     except ValueError as error:
         print(f"without counted n-grams beside it, because {in_a_line(error)}", file=sys.stderr)
         return
     print(f"nats a {unit}, beside n-grams counted on what the model was trained on:")
-    print(ladder(loss, yardstick(known.train, ids, tokenizer.vocab_size)))
-    train, _ = known.parts()
+    print(ladder(loss, yardstick(trained_on.train, ids, tokenizer.vocab_size)))
+    train, _ = trained_on.parts()
     if text in train or train in text:
         print("this very text, or most of it, was trained on and counted", file=sys.stderr)
 
@@ -115,11 +115,11 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
     losses = np.empty(len(ids) - 1)
     groups = [*text_windows(model, ids, slide)]
     for at, new in tqdm(groups, "scoring", leave=False, disable=None if bar else True):
-        of_window = np.empty(at.shape)
+        window_losses = np.empty(at.shape)
         for part, logp in log_probabilities(model, ids[at]):
             targets = ids[at[:, part] + 1]
-            of_window[:, part] = -np.take_along_axis(logp, targets[..., None], axis=-1)[..., 0]
-        losses[at[:, new:]] = of_window[:, new:]
+            window_losses[:, part] = -np.take_along_axis(logp, targets[..., None], axis=-1)[..., 0]
+        losses[at[:, new:]] = window_losses[:, new:]
     return losses
 
 
