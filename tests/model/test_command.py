@@ -101,6 +101,12 @@ def test_each_mistake_is_answered_in_a_line_of_its_own(argv, mistakes, capsys):
         assert re.findall(r"; write \d+$", line) == re.findall(r"; write \d+$", says)
 
 
+def test_read_returns_no_text_that_is_a_mistake_so_that_it_is_not_looked_for():
+    settings, mistakes = parser().read(["--data", "x", "", "--output", "", "--max_iters", "-1"])
+    assert settings == dict(max_iters=-1)
+    assert [mistake.split()[0] for mistake in mistakes] == ["--data", "--output", "--max_iters"]
+
+
 def test_what_is_right_is_read_beside_mistakes_and_each_line_is_said_once(capsys):
     given, mistakes = parser().read(["--max_iters", "x", "--fats", "--table", "3"])
     assert given == {"table": 3}
