@@ -10,7 +10,7 @@ import minigrad as mg
 from minigrad.random import RowsFrom, generator
 from model import Transformer, TransformerConfig
 from model.layers import sinusoids
-from model.config import POSITIONS
+from model.config import NORMS, POSITIONS
 from model.transformer import SINUSOID_SIZE
 from tests.checking import Counting, frozen, put
 from tests.kit import both_types, memory, refusal
@@ -50,6 +50,13 @@ def test_sinusoids_are_added_to_the_embedding_in_its_type(dtype):
     found = model.embed(IDS)
     assert found.dtype == dtype
     assert np.array_equal(found.data, model.token_embedding.weight.data[IDS] + positions)
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_norm_eps_reaches_every_norm(kind):
+    model = Transformer(changed(norm=kind, norm_eps=0.1))
+    norms = [model.norm] + [norm for block in model.blocks for norm in (block.norm1, block.norm2)]
+    assert [norm.eps for norm in norms] == [0.1] * (1 + 2 * len(model.blocks))
 
 
 def sizes(**options):
