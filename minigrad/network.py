@@ -19,6 +19,7 @@ from minigrad import formulas
 from minigrad.core import OPS, Array, Tensor, brief, float_type, one_type, op, quiet
 from minigrad.formulas import ACTIVATIONS, AttentionSettings, DropoutSettings, rows
 from minigrad.gradients import Added
+from minigrad.packed import Packed, product, product_vjp
 from minigrad.random import RowsFrom
 
 NORM_EPS = 1e-5         # added to a variance
@@ -81,9 +82,18 @@ def gelu(x: Array, approximate: str = "none"):
 def linear(x: Array, weight: Array, bias: Array = None):
     """x @ weight.T + bias, (..., C), (P, C), (P,) -> (..., P); the weight lies as in PyTorch.
     Back:  dx = g weight, dweight = g^T x, dbias = sum of g's rows.
+
+    A weight that is frozen may be packed, and stays so.
     """
-    x, weight, bias = _fitting("x (..., inputs), weight (outputs, inputs), bias (outputs)",
-                               x, weight, bias)
+    axes = "x (..., inputs), weight (outputs, inputs), bias (outputs)"
+    if isinstance(weight, Packed):
+        _check_shapes(axes, x, weight, bias)
+        x, bias = one_type(x, bias)
+        y = product(x, weight)
+        if bias is not None:
+            y += bias
+        return y, (lambda g: product_vjp(g, weight), None, formulas.column_sum)
+    x, weight, bias = _fitting(axes, x, weight, bias)
 
     return formulas.linear(x, weight, bias), (
         lambda g: formulas.matmul(g, weight),

@@ -9,9 +9,13 @@ A matrix (P, K) is an array (P, K / n) of blocks of one type.
 
 Source: ggml-common.h and ggml-quants.c of llama.cpp.
 """
+from collections.abc import Iterator
+
 import numpy as np
 
+from minigrad import formulas
 from minigrad.core import Tensor
+from minigrad.plug import formula
 
 BLOCKS = {          # llama.cpp's names, and what is in a block
     "Q4_0": np.dtype([("d", "<f2"), ("q", "u1", 16)]),
@@ -25,6 +29,7 @@ NUMBERS = {kind: 32 if "q" in block.names else 2 for kind, block in BLOCKS.items
 IN_WORDS = BLOCKS | {
     kind: np.dtype({"names": block.names, "formats": [block["d"], block["q"]], "offsets": [0, 4]})
     for kind, block in BLOCKS.items() if block.names == ("d", "q")}
+PIECE = 1 << 18     # numbers that are unpacked at a time
 
 
 def kind_of(a: np.ndarray) -> str | None:
@@ -79,6 +84,7 @@ def is_finite(a: np.ndarray) -> bool:
 
 class Packed:
     """A matrix (P, K) in blocks, or for the kernels in panels of their words."""
+    dtype = np.dtype(np.float32)        # of its numbers
 
     def __init__(self, blocks: np.ndarray) -> None:
         self.kind = kind_of(blocks)
@@ -107,13 +113,48 @@ class Packed:
 
     def unpacked(self) -> np.ndarray:
         """Return the numbers as float32."""
-        blocks = self._blocks
-        if blocks is None:
-            P, _ = self.shape
-            rows = np.ascontiguousarray(self._panels.swapaxes(1, 2))
-            rows = rows.reshape(-1, rows.shape[2])[:P]          # of words
-            blocks = rows.view(IN_WORDS[self.kind]).astype(BLOCKS[self.kind])
-        return unpacked(blocks)
+        return self.take(np.arange(len(self)))
+
+    def take(self, rows: np.ndarray, axis: int = 0) -> np.ndarray:
+        """Return some rows as float32, (...) integers below P -> (..., K)."""
+        P, K = self.shape
+        flat = np.asarray(rows).reshape(-1) % P         # -1 is the last one, as in an array
+        if self._blocks is None:
+            NR = self._panels.shape[2]
+            words = np.ascontiguousarray(self._panels[flat // NR, :, flat % NR])
+            blocks = words.view(IN_WORDS[self.kind]).astype(BLOCKS[self.kind])
+        else:
+            blocks = self._blocks[flat]
+        return unpacked(blocks).reshape(*np.shape(rows), K)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def pieces(self, dtype: type) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the numbers piece by piece: which rows, and these, unpacked."""
+        P, K = self.shape
+        height = max(1, PIECE // K)
+        for begin in range(0, P, height):
+            rows = slice(begin, min(P, begin + height))
+            yield rows, self.take(np.arange(P)[rows]).astype(dtype, copy=False)
+
+
+@formula
+def product(x: np.ndarray, weight: Packed) -> np.ndarray:
+    """x weight^T, (..., K), (P, K) -> (..., P), while the weight stays packed."""
+    y = np.empty((*x.shape[:-1], len(weight)), x.dtype)
+    for rows, piece in weight.pieces(x.dtype):
+        y[..., rows] = formulas.matmul(x, piece.T)
+    return y
+
+
+@formula
+def product_vjp(g: np.ndarray, weight: Packed) -> np.ndarray:
+    """Return the gradient of x: g weight, (..., P), (P, K) -> (..., K)."""
+    dx = np.zeros((*g.shape[:-1], weight.shape[1]), g.dtype)
+    for rows, piece in weight.pieces(g.dtype):
+        dx += formulas.matmul(g[..., rows], piece)
+    return dx
 
 
 class PackedTensor(Tensor):
@@ -127,6 +168,9 @@ class PackedTensor(Tensor):
     ndim = property(lambda self: 2)
     size = property(lambda self: self.shape[0] * self.shape[1])
 
+    def __reduce__(self) -> tuple[type, tuple]:
+        return _restored, (type(self), self.packed, self.node)
+
     @property
     def _data(self):
         self._data = self.packed.unpacked()
@@ -136,6 +180,31 @@ class PackedTensor(Tensor):
     def _data(self, array):
         self.__class__ = Tensor
         self._data = array
+
+
+class FrozenPacked(PackedTensor):
+    """A packed constant, which stays packed.  The ops `linear` and `embedding` are given its
+    blocks; whoever asks for its data gets a copy, unpacked."""
+    __slots__ = ()
+
+    _data = property(lambda self: self.packed)
+    data = property(lambda self: self.packed.unpacked())
+
+
+def _restored(kind, packed, node):
+    """Return a packed parameter that was pickled, as it is sent to other processes."""
+    parameter = Tensor(0.0)
+    Tensor._data.__set__(parameter, packed)
+    parameter.node = node
+    parameter.__class__ = kind
+    return parameter
+
+
+def freeze(parameter: Tensor) -> None:
+    """Make a parameter a constant, which gets no gradient; one that is packed stays packed."""
+    parameter.node = None
+    if isinstance(parameter, PackedTensor):
+        parameter.__class__ = FrozenPacked
 
 
 def hold(parameter: Tensor, array: np.ndarray) -> None:

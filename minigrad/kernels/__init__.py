@@ -21,7 +21,7 @@ import numba
 
 from minigrad import compiled
 from minigrad.kernels import (       # noqa: F401  as they are loaded, they plug themselves in
-    attention, decoding, elementwise, embedding, matmul, mlp, optim, rows)
+    attention, decoding, elementwise, embedding, frozen, matmul, mlp, optim, rows)
 from minigrad.kernels.compiler import ahead, compiling, threads
 from minigrad.kernels.compiler.memory import keep_freed_memory
 

@@ -1,12 +1,15 @@
 """Packed weights: their numbers, and when a parameter that holds them becomes one of float32."""
+import pickle
 import weakref
 
 import numpy as np
 import pytest
 
+import minigrad as mg
 from minigrad import Tensor
-from minigrad.packed import BLOCKS, Packed, PackedTensor, hold, is_finite, unpacked
-from tests.kit import blocks, scales
+from minigrad.packed import (BLOCKS, NUMBERS, Packed, PackedTensor, freeze, hold, is_finite,
+                             unpacked)
+from tests.kit import blocks, normal, scales
 
 
 @pytest.mark.needs("gguf")
@@ -83,3 +86,87 @@ def test_is_finite_sees_an_infinite_number(kind):
         damaged = a.copy()
         damaged[name][3, 1] = 0x7F80 if name == "upper" else np.inf
         assert not is_finite(damaged)
+
+
+# Frozen: constants that stay packed
+
+def frozen(kind, P=7, count=4):
+    """A packed constant, and its numbers."""
+    a = blocks(kind, P, count)
+    p = Tensor(np.broadcast_to(np.float32(0), unpacked(a).shape), requires_grad=True)
+    hold(p, a)
+    freeze(p)
+    return p, unpacked(a)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_a_frozen_parameter_stays_packed_and_gives_copies_of_its_numbers(kind):
+    p, numbers = frozen(kind)
+    np.testing.assert_array_equal(p.data, numbers)
+    p.data[:] = 0
+    np.testing.assert_array_equal(p.data, numbers)
+    assert isinstance(p, PackedTensor) and not p.requires_grad
+
+
+def test_freeze_makes_a_constant_of_a_parameter_of_floats():
+    p = Tensor(np.ones((2, 3), np.float32), requires_grad=True)
+    freeze(p)
+    assert not p.requires_grad and type(p) is Tensor
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_packed_parameters_are_packed_again_after_they_were_pickled(kind):
+    p, numbers = frozen(kind)
+    q = Tensor(np.zeros((7, 4 * NUMBERS[kind]), np.float32), requires_grad=True)
+    hold(q, blocks(kind, 7, 4))
+    for one in (p, q):
+        again = pickle.loads(pickle.dumps(one))
+        assert type(again) is type(one) and again.requires_grad == one.requires_grad
+        np.testing.assert_array_equal(again.data, numbers)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_take_gives_the_same_rows_of_blocks_and_of_panels(kind):
+    a = blocks(kind, 7, 4)
+    packed = Packed(a)
+    rows = np.array([[6, 0], [3, -1]])
+    for _ in range(2):
+        np.testing.assert_array_equal(packed.take(rows), unpacked(a)[rows])
+        packed.in_panels(4)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_embedding_takes_the_rows_of_a_frozen_table(kind):
+    p, numbers = frozen(kind)
+    ids = np.array([[1, 6, 1]])
+    taken = mg.embedding(ids, p)
+    np.testing.assert_array_equal(taken.data, numbers[ids])
+    assert not taken.requires_grad and isinstance(p, PackedTensor)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_linear_with_a_frozen_weight_has_the_gradient_of_its_numbers(kind, has_bias, monkeypatch):
+    """Piece by piece: here of two rows."""
+    monkeypatch.setattr("minigrad.packed.PIECE", 8 * NUMBERS[kind])
+    a = blocks(kind, 7, 4)
+    for name in scales(a.dtype):
+        numbers = normal(*a[name].shape, dtype=np.float32)
+        a[name] = numbers.view("<u4") >> 16 if name == "upper" else numbers
+    p = Tensor(np.zeros(unpacked(a).shape, np.float32), requires_grad=True)
+    hold(p, a)
+    freeze(p)
+    x = normal(2, 3, p.shape[1], seed=1)
+    bias = normal(7, seed=2) if has_bias else None
+    y = mg.linear(x, p, bias)
+    np.testing.assert_allclose(y.data, mg.linear(x, unpacked(a), bias).data, rtol=1e-12, atol=1e-12)
+    assert mg.gradcheck(lambda x: mg.linear(x, p, bias), x)
+    if has_bias:
+        assert mg.gradcheck(lambda bias: mg.linear(x, p, bias), bias)
+    assert isinstance(p, PackedTensor)
+
+
+def test_linear_refuses_an_input_that_does_not_fit_a_frozen_weight():
+    p, _ = frozen("Q8_0")
+    said = str(pytest.raises(ValueError, mg.linear, np.zeros((2, 5), np.float32), p).value)
+    assert "each name of one size; shapes are [2, 5], [7, 128]" in said
