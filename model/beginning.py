@@ -3,6 +3,7 @@
     python train.py                                                     from random weights
     python train.py --init_from resume                                  resumed
     python train.py --init_from out --data my_text.txt --out_dir mine   fine-tuning
+    the same with --lora 8                                              training an adapter of it
 
 `prepare` reads what the flags name, the checkpoint and the text, and resolves the settings: each of
 the three ways is a function of its own.  `make_model` makes the model that is trained.
@@ -59,19 +60,34 @@ class Beginning:
         """Return a line for each mistake, with the remedy."""
         s = self.settings
         text_problems = self.unreadable or self.text.problems(s.block_size)
-        return [*self.contradictions, *s.problems(), *ranks.problems(s), *folder_problems(s),
-                *text_problems]
+        lines = [
+            *self.contradictions,
+            *s.problems(),
+            *ranks.problems(s),
+            *folder_problems(s),
+            *text_problems]
+        if not lines:
+            from model.lora.begin import problems_of_start
+            lines = problems_of_start(s, self.text, self.initial)
+        return lines
 
     def model_config(self) -> TransformerConfig:
         """Return the configuration of the model."""
         checkpoint = self.resumed or self.initial
         config = checkpoint.model.config if checkpoint else None
-        return self.settings.model_config(self.text.tokenizer.vocab_size, config)
+        config = self.settings.model_config(self.text.tokenizer.vocab_size, config)
+        if self.settings.lora and not self.resumed:
+            from model.lora.begin import adapted_config
+            config = adapted_config(config, self.settings)
+        return config
 
     def make_model(self) -> Transformer:
         """Return the model that is trained, with its first weights."""
         if self.resumed:
             return self.resumed.model
+        if self.settings.lora:
+            from model.lora.begin import make_adapted
+            return make_adapted(self.model_config(), self.settings.seed, self.initial.model)
         model = Transformer(self.model_config(), self.settings.seed)
         if self.initial:
             take_weights(model, self.initial.model)
@@ -165,7 +181,7 @@ def begin_resumed(flags: Values, folder: Folder, ranks: Ranks) -> Beginning:
 def begin_fine_tuning(flags: Values, init_from: str, ranks: Ranks) -> Beginning:
     """Begin a new run with the weights of a checkpoint, and with the characters that its model
     knows; those of the text that are new come after them."""
-    initial = ranks.call_on_first(lambda: load_initial(init_from))
+    initial = ranks.call_on_first(lambda: load_initial(init_from, frozen="lora" in flags))
     path = checkpoint_path(init_from)
     texts, unreadable = read_texts(flags.get("data", Settings.data), ranks)
     tokenizer, new = extend_tokenizer(texts.characters, initial.tokenizer)
@@ -260,9 +276,9 @@ def saved_settings(checkpoint: Checkpoint, folder: object) -> Settings:
     return dataclasses.replace(earlier, threads=min(earlier.threads, most))
 
 
-def load_initial(name: str) -> Checkpoint:
+def load_initial(name: str, frozen: bool = False) -> Checkpoint:
     """Read the checkpoint that --init_from names, without the state of its optimiser: a new run
-    starts with a new one.
+    starts with a new one.  `frozen` is whether its weights stay as they are.
 
     Raises
     ------
@@ -280,6 +296,11 @@ def load_initial(name: str) -> Checkpoint:
             hint = f"there is no checkpoint {path}; give one, or the folder of a run"
         raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
                               ) from error
+    if checkpoint.model.config.kind:
+        from model.lora.begin import refusal_of_an_adapter
+        raise CheckpointError(refusal_of_an_adapter(name, checkpoint.model))
+    if frozen:
+        return checkpoint._replace(optimizer={})
     parameters = checkpoint.model.parameters()
     if kinds := {p.packed.kind for p in parameters if isinstance(p, PackedTensor)}:
         print(f"unpacked    the weights, from {', '.join(sorted(kinds))} to float32, for training")
@@ -348,7 +369,11 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
     gate; outside the blocks, 4 C and three times the V logits.
     """
     from model.count.sizes import parameters, state
-    numbers = 2 * parameters(config) + state(config, optimizer)
+    if config.kind:
+        from model.lora.begin import numbers_in_training
+        numbers = numbers_in_training(config)
+    else:
+        numbers = 2 * parameters(config) + state(config, optimizer)
     config = config.resolved()
     C = config.n_embd
     gated = config.activation == "swiglu"

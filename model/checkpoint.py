@@ -7,7 +7,8 @@
     tokenizer                   tokenizer.json, in UTF-8 bytes
     end                         the id of the token that ends a text; -1 for none; several as a row
     model/<parameter>           weights, all float32 or all float64; of an imported model, matrices
-                                may be packed instead of float32 (minigrad/packed.py)
+                                may be packed instead of float32 (minigrad/packed.py); of an adapter
+                                its pairs alone, as its base is another checkpoint (model/lora/)
     optimizer/<kind>/<parameter>    the optimiser's state, such as AdamW's m and v, to resume from;
                                 each array has its parameter's shape
     optimizer/missed/<parameter>    steps of AdamW while it had not this parameter, (); if any
@@ -44,6 +45,7 @@ BEST = "ckpt.npz"
 LAST = "last.npz"
 PREVIOUS = "previous.npz"
 DAMAGED = "last.damaged.npz"
+ADAPTER = "lora"        # the kind of a model that has an adapter
 # What model.convert reads: by the end of a file's name, and by a file in a folder
 OTHER_ENDINGS = {".gguf": "GGUF file", ".safetensors": "safetensors file", ".pt": "PyTorch file",
                  ".pth": "PyTorch file"}
@@ -206,6 +208,12 @@ def load_checkpoint(
         checkpoint = _checked(arrays, finite, kinds)
     for name, parameter in checkpoint.model.named_parameters():
         hold(parameter, arrays[f"model/{name}"])
+    if checkpoint.model.config.kind == ADAPTER:
+        from model.lora.base import take_base
+        try:
+            take_base(checkpoint.model, path, load_checkpoint)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
     return checkpoint._replace(optimizer=_below("optimizer/", arrays))
 
 
@@ -298,6 +306,9 @@ def _checked(arrays, finite, kinds):
     config = _object("config", arrays)
     kind = config.pop("kind", None)
     known = {model.Config.kind: model for model in kinds}
+    if kind == ADAPTER and Transformer in kinds:        # it is one, but for its parameters
+        from model.lora.adapted import AdaptedTransformer
+        known[kind] = AdaptedTransformer
     if kind not in known:
         raise OtherKind(shown(kind))
     config = known[kind].Config(**config)

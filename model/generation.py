@@ -134,8 +134,9 @@ class Reader:
 
 
 def make_cache(model: Transformer, batch: int) -> KVCache:
-    """Return a KV cache for B texts: the plain one where Numba does not compile the other."""
-    if mg.COMPILED:
+    """Return a KV cache for B texts: the plain one where Numba does not compile the other, and for
+    a model with an adapter, which the other does not know."""
+    if mg.COMPILED and not model.config.kind:
         from model.kv_cache.decoder import decoder_of
         if decoder := decoder_of(model, batch):
             return decoder

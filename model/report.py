@@ -43,8 +43,11 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
     print(f"recipe      {describe_settings(s)}")
-    parameters = sum(p.size for p in run.model.parameters())
-    print(f"model       {describe_model(run.model.config, parameters)}")
+    from model.count.sizes import parameters
+    print(f"model       {describe_model(run.model.config, parameters(run.model.config))}")
+    if s.lora:
+        from model.lora.begin import describe_adapter
+        print(describe_adapter(run.model))
     print(f"training    {describe_training(run)}")
     if s.minutes is not None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
@@ -92,7 +95,7 @@ def compile_kernels(s: Settings) -> None:
             qk_norm=s.qk_norm,
             ngrams=s.ngrams > 1,
             gated=s.activation == "swiglu",
-            sample=not s.explain)
+            sample=not (s.explain or s.lora))
     print(flush=True)
 
 

@@ -66,7 +66,7 @@ def adamw_groups(
     """Return AdamW's parameter groups, without the parameters of other groups: matrices, which get
     weight decay; norms and biases, which do not; and the n-gram table, if its decay is another."""
     groups = []
-    if model.config.ngrams > 1 and ngram_decay is not None:
+    if model.config.ngrams > 1 and ngram_decay is not None and not model.config.kind:
         groups = [{"params": model.ngram_embedding.parameters(), "weight_decay": ngram_decay}]
     elsewhere = {id(p) for group in [*without, *groups] for p in group["params"]}
     others = [p for p in model.parameters() if id(p) not in elsewhere]

@@ -92,6 +92,17 @@ class TrainingOptions:
 
 
 @dataclasses.dataclass(frozen=True)
+class AdapterOptions:
+    """An adapter beside a model that stays as it is (LoRA), with --init_from."""
+    lora: int = flag(None, "rank of the pairs of small matrices that are trained, such as 8",
+                     unset="all weights are trained", at_least=1)
+    lora_alpha: float = flag(None, "what a pair adds is multiplied by alpha / rank",
+                             unset="twice the rank", above=0)
+    lora_layers: str = flag(None, "the layers with pairs, of qkv,out,gate,up,down",
+                            unset="all of them that there are")
+
+
+@dataclasses.dataclass(frozen=True)
 class SavingOptions:
     """Saving and looking."""
     eval_interval: int = flag(200, "steps between evaluations; in a short run on a short text "
@@ -120,8 +131,8 @@ class SavingOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
-    """All settings of a run, in four tables; the names are nanoGPT's where it has one."""
+class Settings(SavingOptions, AdapterOptions, TrainingOptions, ModelOptions, RunOptions):
+    """All settings of a run, in five tables; the names are nanoGPT's where it has one."""
 
     @property
     def steps(self) -> float:
@@ -188,7 +199,7 @@ WITHOUT_FLAG = ("reduce", "replay", "log_interval", *option_names(ImportedOption
 # What fine-tuning takes from the model; dropout is no part of its weights.
 FIXED_BY_MODEL = tuple(name for name in MODEL if name not in TRAINING)
 # What a resumed run cannot change.
-FIXED_BY_RUN = ("recipe", *MODEL, "optimizer", "seed")
+FIXED_BY_RUN = ("recipe", *MODEL, "optimizer", "seed", *option_names(AdapterOptions))
 
 MODERN = dict(
     n_layer=4,
@@ -221,6 +232,15 @@ MODERN = dict(
     grad_clip=1.0,
     eval_interval=100)
 GPT2 = {name: getattr(Settings, name) for name in MODERN}
+# What an adapter has beside
+ADAPTER = dict(
+    optimizer="adamw",
+    learning_rate=1e-3,
+    weight_decay=0.0,
+    ngram_decay=None,
+    dropout=0.0,
+    ngram_dropout=0.0)
+LARGE_ADAPTER = dict(block_size=128, batch_size=2)      # of a large model, whose block may be long
 RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
 
@@ -305,16 +325,24 @@ def resolve_fine_tuned(
         contradictions["block_size"] = (
             f"--block_size {block_size} is more than the {longest} positions that {whose} has "
             f"learnt; take {longest} or less")
-    values |= _without(contradictions, flags)
     is_large = parameters(config) >= LARGE
+    if "lora" in flags:
+        values |= ADAPTER
+        if is_large:
+            values |= LARGE_ADAPTER
+            values["block_size"] = min(longest, values["block_size"])
+    values |= _without(contradictions, flags)
     return Settings(**complete_settings(values, characters, is_large)), [*contradictions.values()]
 
 
 def _contradictions(flags, fixed, whose, remedy):
     """Return a line for each flag with another value than the one that is fixed, by its name."""
-    return {name: f"{whose} has --{name} {shown(value)}, which cannot become {flags[name]}; "
-                  f"{remedy}"
-            for name, value in fixed.items() if flags.get(name, value) != value}
+    lines = {}
+    for name, value in fixed.items():
+        if flags.get(name, value) != value:
+            has = f"no --{name}" if value is None else f"--{name} {shown(value)}"
+            lines[name] = f"{whose} has {has}, which cannot become {flags[name]}; {remedy}"
+    return lines
 
 
 def _without(names, flags):

@@ -17,7 +17,7 @@ from model.checkpoint import checkpoint_path, load_checkpoint
 from model.command import Parser
 from model.config import TransformerConfig
 from model.count.sizes import (cached, forward_flops, layer_parameters, outside_layers, parameters,
-                               state)
+                               state, trained)
 from model.options import flag
 from model.settings import MODEL, MODERN, RECIPES, WITHOUT_FLAG, Settings, recipe
 
@@ -103,6 +103,9 @@ def parameter_table(config: TransformerConfig) -> list[str]:
     lines = aligned(rows, "<>>>>")
     if config.tied:
         lines.append("The token embedding is the output's weights as well.")
+    if config.kind:
+        lines.append(f"The pairs of the adapter have {trained(config):,} more; only these are "
+                     "trained.")
     # Source of the comparison: 3Blue1Brown 2024, "Attention in transformers".
     return lines + [
         f"A head's value and output matrices, down to {number_of(D, 'channel')} and up again, have",
@@ -136,7 +139,7 @@ def bytes_table(config: TransformerConfig, optimizer: str) -> list[str]:
             "keys and values of a full block": block,
             "read to write a token, the cache full": n + block - unread}
     by = "Muon and AdamW" if optimizer == "muon" else "AdamW"
-    training = {"gradients": n, f"the state of {by}": state(config, optimizer)}
+    training = {"gradients": trained(config), f"the state of {by}": state(config, optimizer)}
     return [f"{'bytes':49}{'float32':>14}{'16 bits':>14}",
             *(f"{name:49}{scaled(4 * n, 'B'):>14}{scaled(2 * n, 'B'):>14}"
               for name, n in rows.items()),

@@ -80,8 +80,18 @@ def parameters(config: TransformerConfig) -> int:
     return config.n_layer * layer_parameters(config).total() + outside_layers(config).total()
 
 
+def trained(config: TransformerConfig) -> int:
+    """Return the number of parameters that are trained: of a model with an adapter, its pairs."""
+    if not config.kind:
+        return parameters(config)
+    from model.lora.adapted import AdaptedTransformer
+    return sum(p.size for p in AdaptedTransformer(config, dtype=None).parameters())
+
+
 def state(config: TransformerConfig, optimizer: str) -> int:
     """Return how many numbers the optimiser of `--optimizer` keeps for a model's parameters."""
+    if config.kind:
+        return len(AdamW.STATE) * trained(config)
     by_muon = config.n_layer * layer_matrix_weights(config) if optimizer == "muon" else 0
     return len(Muon.STATE) * by_muon + len(AdamW.STATE) * (parameters(config) - by_muon)
 

@@ -52,7 +52,7 @@ def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
     print(f"Step {step.number:,}{of}, from the text to the changed weights.  Nothing is saved.")
     _show_batch(run, step)
     _show_forward(run, witness, *step.batches[0][0].shape)
-    if not before["blocks.0.mlp.down.weight"].any():
+    if not before.get("blocks.0.mlp.down.weight", np.ones(1)).any():       # an adapter has none
         _say("The last matrix of attention and that of the MLP begin as 0 (--zero_init).  So a "
              "block adds nothing yet, and no gradient comes through them to the weights before.")
     _show_loss(run, step, counted)

@@ -1,0 +1,169 @@
+"""A model with an adapter: pairs of small matrices beside weights that stay as they are.
+
+A linear layer W gets a pair A (r, inputs), B (outputs, r), and computes
+y = W x + (alpha / r) B (A x).  A is drawn, and B begins at zero, so that the model begins as its
+base.  Only the pairs are trained and saved; W, which may be packed, is frozen, and never changes.
+
+Source: Hu et al. 2021, "LoRA", section 4.1; on packed weights, Dettmers et al. 2023, "QLoRA",
+section 2.
+"""
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import Tensor
+from minigrad.packed import PackedTensor, freeze
+from minigrad.random import generator
+from minigrad.words import shown
+from model.config import TransformerConfig
+from model.layers import MLP, Linear, Rng, full, normal
+from model.options import flag
+from model.transformer import Transformer
+
+# The linear layers of a block, by the names that --lora_layers takes
+LAYERS = {"qkv": "attention.qkv", "out": "attention.out", "gate": "mlp.gate", "up": "mlp.up",
+          "down": "mlp.down"}
+PAIR = ("lora_a", "lora_b")
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptedConfig(TransformerConfig):
+    """The configuration of a base, and that of its adapter."""
+    lora: int = flag(8, "rank of the pairs, r", at_least=1)
+    lora_alpha: float = flag(16.0, "a pair is multiplied by alpha / r", above=0)
+    lora_layers: str = flag(",".join(LAYERS), "the layers that have pairs, with commas between")
+    base: str = flag("", "path of the checkpoint whose weights these are")
+    base_seal: str = flag("", "its seal, by which it is known again")
+
+    kind = "lora"       # in a checkpoint
+
+
+class AdaptedLinear(Linear):
+    """A linear layer and its pair: (..., inputs) -> (..., outputs)."""
+
+    def __init__(self, linear: Linear, rank: int, scale: float, rng: Rng, dtype: type) -> None:
+        outputs, inputs = linear.weight.shape
+        self.weight = linear.weight
+        if linear.bias is not None:
+            self.bias = linear.bias
+        self.scale = scale
+        # The variance of PyTorch's linear layers, which PEFT takes for A, too.
+        self.lora_a = normal(rng, (rank, inputs), math.sqrt(1 / (3 * inputs)), dtype)
+        self.lora_b = full((outputs, rank), 0, dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        low = self.scale * mg.linear(x, self.lora_a)                        # (..., r)
+        return mg.linear(x, self.weight, self.bias) + mg.linear(low, self.lora_b)
+
+
+class AdaptedMLP(MLP):
+    """An MLP whose linear layers are called one by one, as each may have a pair, or be packed."""
+
+    def __init__(self, mlp: MLP) -> None:
+        vars(self).update(vars(mlp))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.gate is not None:
+            return super().__call__(x)
+        h = self.up(x)
+        if self.activation == "relu2":
+            h = mg.relu(h)
+            return self.down(h * h)
+        approximate = "tanh" if self.activation == "gelu_tanh" else "none"
+        return self.down(mg.gelu(h, approximate))
+
+
+class AdaptedTransformer(Transformer):
+    """A Transformer whose parameters are the pairs of its adapter.  `take_base` gives it the
+    weights of its base, which are constants, and belong to no checkpoint of it.
+
+    Parameters
+    ----------
+    seed : of the initial pairs.
+    dtype : as a Transformer's.
+
+    Raises
+    ------
+    ValueError : the base cannot have such an adapter.
+    """
+    Config = AdaptedConfig
+
+    def __init__(self, config: AdaptedConfig, seed: int = 0, dtype: type = np.float32) -> None:
+        super().__init__(config, dtype=None)
+        if mistakes := problems_of_adapter(config):
+            raise ValueError(mistakes[0])
+        rng = generator(seed, "weights", 1)
+        scale = config.lora_alpha / config.lora
+        for block in self.blocks:
+            block.mlp = AdaptedMLP(block.mlp)
+            for name in config.lora_layers.split(","):
+                part, layer = LAYERS[name].split(".")
+                module = getattr(block, part)
+                adapted = AdaptedLinear(getattr(module, layer), config.lora, scale, rng, dtype)
+                setattr(module, layer, adapted)
+
+    def __repr__(self) -> str:
+        c = self.config
+        count = sum(p.size for p in self.parameters())
+        return (f"AdaptedTransformer, an adapter of {count:,} numbers: rank {c.lora}, alpha "
+                f"{c.lora_alpha:g}, of {c.lora_layers.replace(',', ', ')} in each block")
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield every matrix of a pair, with its path, such as `blocks.0.attention.qkv.lora_a`."""
+        for path, p in super().named_parameters():
+            if path.endswith(PAIR):
+                yield path, p
+
+    def take_base(self, base: Transformer) -> None:
+        """Take the weights of a base, which are shared, and freeze them.  Of its learned positions
+        only those of this model's block are taken.
+
+        Raises
+        ------
+        ValueError : they are of another configuration.
+        """
+        dtype = self.parameters()[0].dtype
+        modules = dict(self.named_modules())
+        expected = {path: p.shape for path, p in Transformer.named_parameters(self)
+                    if not path.endswith(PAIR)}
+        weights = dict(base.named_parameters())
+        if weights.keys() != expected.keys():
+            different = min(weights.keys() ^ expected.keys())
+            raise ValueError(f"only one of them has {shown(different)}")
+        for path, p in weights.items():
+            if path == "position_embedding.weight" and len(p.data) > self.config.block_size:
+                p = Tensor(p.data[:self.config.block_size].copy())
+            if p.shape != expected[path]:
+                raise ValueError(f"{path} has the shape {list(p.shape)} there, and "
+                                 f"{list(expected[path])} here")
+            if path == "ngram_embedding.weight" or not isinstance(p, PackedTensor):
+                p = Tensor(p.data.astype(dtype, copy=False))    # its rows are summed as floats
+            freeze(p)
+            module, _, name = path.rpartition(".")
+            setattr(modules[module], name, p)
+
+
+def problems_of_adapter(config: AdaptedConfig) -> list[str]:
+    """Return a line for each mistake of an adapter: layers that are not there, or a rank that is
+    above the smaller side of one of their matrices."""
+    block = Transformer(dataclasses.replace(config, n_layer=1), dtype=None).blocks[0]
+    linears = {}
+    for name, path in LAYERS.items():
+        part, layer = path.split(".")
+        linears[name] = getattr(getattr(block, part), layer)
+    there = [name for name, linear in linears.items() if linear is not None]
+    chosen = config.lora_layers.split(",")
+    lines = []
+    for name in chosen:
+        if name not in there:
+            lines.append(f"lora_layers {shown(name)} is no layer of this model, whose blocks have "
+                         f"{', '.join(there)}; give some of these, with commas between")
+        elif chosen.count(name) > 1:
+            lines.append(f"lora_layers has {shown(name)} twice; give each layer once")
+        elif config.lora > (most := min(linears[name].weight.shape)):
+            lines.append(f"lora {config.lora} is above {most}, the smaller side of the matrix "
+                         f"{name}; take a rank of at most {most}")
+    return lines[:1]
