@@ -8,7 +8,7 @@ import sys
 # For each extra, the modules and programs that its tests need.
 NEEDED = {"board": ["matplotlib"], "browser": ["selenium", "chromium", "chromedriver"],
           "convert": ["safetensors", "tokenizers"], "gguf": ["gguf", "jinja2", "tokenizers"],
-          "interop": ["safetensors", "tokenizers", "torch", "transformers"],
+          "interop": ["peft", "safetensors", "tokenizers", "torch", "transformers"],
           "judge": ["xllamacpp"], "mpi": ["mpi4py", "mpiexec"],
           "notebook": ["nbclient", "ipykernel", "matplotlib"]}
 

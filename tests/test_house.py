@@ -23,7 +23,7 @@ ROOMS = {
     "minigrad.kernels": [],
     "minigrad.watch": [],
     "model.chat": ["model.convert", "model.interactive"],
-    "model.convert": ["model.count"],
+    "model.convert": ["model.count", "model.lora"],
     "model.count": ["minigrad.watch"],
     "model.explain": ["minigrad.watch"],
     "model.interactive": [],

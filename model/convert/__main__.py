@@ -12,6 +12,12 @@ python -m model.sample, model.look and train.py.
     python -m model.convert out model.gguf --as q8_0
     python -m model.convert smollm2.gguf out_smol
 
+An adapter, as train.py --lora trains it, becomes a .gguf file that llama.cpp loads beside its base,
+or a folder for PEFT; with --merge, base and adapter become one model in any of the formats.
+
+    python -m model.convert out_on adapter.gguf
+    python -m model.convert out_on whole.gguf --merge --as q8_0
+
 The output is read back and all numbers are compared before it is renamed into place.
 """
 import argparse
@@ -34,7 +40,8 @@ from minigrad.words import number_of, scaled, shown
 from model.answers import announced_if_slow, answering, command_line, quoted, started_as, tell
 from model.checkpoint import BEST, CheckpointError
 from model.command import Parser
-from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors, to_gguf
+from model.convert import (adapter, checkpoint, gguf, hugging_face, nanogpt, safetensors,
+                           to_gguf)
 from model.convert.model_file import (FormatError, ModelFile, check_finite, same_bits,
                                       shapes_of)
 from model.count.sizes import parameters
@@ -59,16 +66,18 @@ class Settings:
     tokenizer: str = flag(None, "the tokenizer.json of a model whose file or folder has none")
     as_: str = flag(None, f"how a .gguf file stores matrices: {', '.join(to_gguf.KINDS)}",
                     unset="f16")
+    merge: bool = flag(False, "write base and adapter as one model")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     parser = Parser("python -m model.convert", __doc__, Settings)
-    parser.usage = "python -m model.convert FROM TO [--tokenizer FILE] [--as KIND]"
+    parser.usage = "python -m model.convert FROM TO [--tokenizer FILE] [--as KIND] [--merge]"
     for name in ("FROM", "TO"):
         parser.add_argument(name, action="append", help=argparse.SUPPRESS)   # explained above
         parser.fields[name] = parser.fields["tokenizer"]      # it is the name of a file, too
-    given = {name: os.path.expanduser(word) for name, word in parser.parse(argv).items()}
+    given = {name: os.path.expanduser(word) if isinstance(word, str) else word
+             for name, word in parser.parse(argv).items()}
     with answering("model.convert"), Interrupts(at_once=True):
         try:
             convert(pathlib.Path(given.pop("FROM")), pathlib.Path(given.pop("TO")), **given)
@@ -78,7 +87,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = None,
-            as_: str | None = None) -> None:
+            as_: str | None = None, merge: bool = False) -> None:
     """Convert, and print what was read and written."""
     path, format = recognize(source)
     if tokenizer and format in (checkpoint, safetensors):
@@ -92,6 +101,13 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
         raise FormatError(f"--as {as_} is for a .gguf file; leave it out, or give TO such a name")
     with announced_if_slow(f"reading {path}"):
         model = format.read(path, **{"tokenizer": tokenizer} if tokenizer else {})
+    if merge and not model.adapter:
+        raise FormatError(f"{path} is a whole model, and --merge is for an adapter; leave it out")
+    if model.adapter and not merge:
+        if as_:
+            raise FormatError(f"--as {as_} is for a whole model; leave it out, or give --merge")
+        convert_adapter(model, path, target)
+        return
     with model.file:
         largest = max(map(math.prod, shapes_of(model.config).values()))
         check_fits(AT_ONCE * 4 * largest, f"the largest weights in {path}",
@@ -105,12 +121,33 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
                 how = [as_] if as_ else []
                 held = output_format.write(written, model._replace(name=output.stem), *how)
             read_back(written, output_format, model, path, held.agree)
+            loss = []
+            if merge:
+                loss = [adapter.losses(model.adapter, output_format.read(written))]
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     within = held.rounded and f", as {held.rounded} rounds"
     tell(*held.notes, f"written     {output}, {scaled(size, 'B')}",
          f"compared    all {parameters(model.config):,} numbers, the configuration and the "
-         f"vocabulary, read back: they are the same{within}",
+         f"vocabulary, read back: they are the same{within}", *loss,
          "", "use it:", f"    {next_command(output, output_format, model)}")
+
+
+def convert_adapter(model: ModelFile, path: pathlib.Path, target: pathlib.Path) -> None:
+    """Write the adapter that a model was read with, and print what was read and written."""
+    base = model.adapter.config.base
+    format = adapter.format_of(_ending(target))
+    with model.file, renamed_when_whole(target) as part:
+        if format is adapter.Peft:
+            part.mkdir()
+        format.write(part, model)
+        size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
+    use = f"llama-completion -m BASE.gguf --lora {quoted([str(target)])} -no-cnv -p 'The '"
+    if format is adapter.Peft:
+        use = f"PeftModel.from_pretrained(MODEL, {str(target)!r})"
+    tell(f"read        {path}, an adapter of {base}",
+         f"written     {target}, {scaled(size, 'B')}",
+         f"compared    all {adapter.numbers(model.adapter):,} numbers, read back, are the same",
+         "", "use it, with the base as it was:", f"    {use}")
 
 
 def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path: pathlib.Path,

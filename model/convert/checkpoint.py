@@ -19,8 +19,13 @@ FURTHER = ", trained further by minigrad"
 
 
 def read(path: AnyPath) -> ModelFile:
-    """Read a checkpoint.  Refuse one that is damaged, or holds what no other format has."""
+    """Read a checkpoint; of an adapter, the model with it.  Refuse one that is damaged, or holds
+    what no other format has."""
     found, arrays = load_arrays(path)
+    if found.model.config.kind:
+        from model.convert import adapter
+        found = found._replace(tokenizer=renamed(found.tokenizer))
+        return adapter.read(path, found, arrays)
     read = explain(f"{path} has changed while it was read", "convert it again", Exception)(
         arrays.__getitem__)
     config = found.model.config

@@ -6,7 +6,7 @@ import pathlib
 import types
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class ModelFile(NamedTuple):
     notes: list[str] = []                       # more lines for the user
     file: contextlib.AbstractContextManager = contextlib.nullcontext()      # closed after use
     name: str = ""                              # for a file that says its own, and has none yet
+    adapter: Any = None     # an adapter.Adapter, if the weights are merged with one
 
 
 def check_finite(name: str, a: np.ndarray) -> None:

@@ -14,12 +14,12 @@ OURS = TransformerConfig(20, block_size=8, n_layer=2, n_head=2, n_embd=32, bias=
                          activation="gelu", ngrams=3, ngram_rows=30)
 
 
-def adapted(config, base, dtype=np.float32, seed=3, **changed):
+def adapted(config, weights, dtype=np.float32, seed=3, **changed):
     """A model with an adapter, whose second matrices are no longer zero."""
     layers = "qkv,out,gate,up,down" if config.activation == "swiglu" else "qkv,out,up,down"
     chosen = dict(lora=4, lora_alpha=6.0, lora_layers=layers) | changed
     model = AdaptedTransformer(AdaptedConfig(**dataclasses.asdict(config), **chosen), seed, dtype)
-    model.take_base(base)
+    model.take_base(weights)
     return model
 
 
