@@ -39,8 +39,7 @@ def steps(run: Run) -> Iterator[Step]:
         step = Step(state.iteration + 1, before=state.before_step())
         with run.measure(step):
             for x, y in run.batches(step):          # ids, targets: (B, T) each
-                # Logits (B, T, V) -> the loss ()
-                loss = mg.cross_entropy(model(x, run.dropout), y) / s.gradient_accumulation_steps
+                loss = model.loss(x, y, run.dropout) / s.gradient_accumulation_steps    # ()
                 loss.backward()                     # adds to p.grad of every parameter p
                 step.loss += loss.item()
             step.loss = run.averager.average(step.loss)     # and gradients, over the processes

@@ -134,6 +134,12 @@ class Transformer(Module):
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
         return self.output(self.states(ids, rng))                               # (B, T, V)
 
+    def loss(self, ids: np.ndarray, targets: np.ndarray, rng: Rng = None) -> Tensor:
+        """Return the loss that training lowers: the mean of -log p of the targets, in nats,
+        (B, T), (B, T) -> ().  Dropout is applied if and only if `rng` is given."""
+        logits = self(ids, rng)                                                 # (B, T, V)
+        return mg.cross_entropy(logits, targets)
+
     def states(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the output of the last block: (B, T) or (T,) integers -> (..., T, C)."""
         x = self.dropout(self.embed(ids, rng), rng)

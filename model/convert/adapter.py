@@ -70,7 +70,13 @@ def read(path: pathlib.Path, found: Checkpoint, arrays: dict[str, np.ndarray]) -
     stored = opened.enter_context(read_arrays(base))
     weights = Lazy({name: partial(_merged, stored, adapter, name, shape)
                     for name, shape in shapes_of(whole).items()})
-    return ModelFile("model with an adapter", whole, weights, found.tokenizer, file=opened, adapter=adapter)
+    return ModelFile(
+        "model with an adapter",
+        whole,
+        weights,
+        found.tokenizer,
+        file=opened,
+        adapter=adapter)
 
 
 def _merged(stored, adapter, name, shape):

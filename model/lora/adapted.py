@@ -9,17 +9,20 @@ section 2.
 """
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.core import Array, op
+from minigrad.nn import Linear, Rng, full, normal
 from minigrad.packed import PackedTensor, freeze
 from minigrad.random import generator
 from minigrad.words import shown
 from model.config import TransformerConfig
-from model.layers import MLP, Linear, Rng, full, normal
+from model.layers import MLP
+from model.lora.loss import frozen_cross_entropy
 from model.options import flag
 from model.transformer import Transformer
 
@@ -60,12 +63,21 @@ class AdaptedLinear(Linear):
 
 
 class AdaptedMLP(MLP):
-    """An MLP whose linear layers are called one by one, as each may have a pair, or be packed."""
+    """An MLP whose linear layers are called one by one, as each may have a pair, or be packed.
+
+    Its hidden channels, which are most of what a block would keep for backward, are computed again
+    there  (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 3).
+    """
 
     def __init__(self, mlp: MLP) -> None:
         vars(self).update(vars(mlp))
 
     def __call__(self, x: Tensor) -> Tensor:
+        # Through a constant no gradient would come to the pairs.
+        return computed_again(x, self.compute) if x.requires_grad else self.compute(x)
+
+    def compute(self, x: Tensor) -> Tensor:
+        """Return its output, (..., C) -> (..., C)."""
         if self.gate is not None:
             return super().__call__(x)
         h = self.up(x)
@@ -74,6 +86,20 @@ class AdaptedMLP(MLP):
             return self.down(h * h)
         approximate = "tanh" if self.activation == "gelu_tanh" else "none"
         return self.down(mg.gelu(h, approximate))
+
+
+@op(register=False)
+def computed_again(x: Array, compute: Callable):
+    """compute(x), of which backward keeps x alone: it computes the value again, and sends its
+    gradient down to x and to the parameters."""
+    with mg.no_grad():
+        y = compute(Tensor(x)).data
+
+    def dx(g):
+        leaf = Tensor(x, requires_grad=True)
+        compute(leaf).backward(g)
+        return leaf.grad
+    return y, (dx,)
 
 
 class AdaptedTransformer(Transformer):
@@ -110,6 +136,12 @@ class AdaptedTransformer(Transformer):
         count = sum(p.size for p in self.parameters())
         return (f"AdaptedTransformer, an adapter of {count:,} numbers: rank {c.lora}, alpha "
                 f"{c.lora_alpha:g}, of {c.lora_layers.replace(',', ', ')} in each block")
+
+    def loss(self, ids: np.ndarray, targets: np.ndarray, rng: Rng = None) -> Tensor:
+        """Return the mean of -log p of the targets, as `Transformer.loss`, with only a few rows of
+        logits in memory at a time, since the output's weights are frozen."""
+        x = self.norm(self.states(ids, rng))                                    # (B, T, C)
+        return frozen_cross_entropy(x, self.output_weight, targets)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every matrix of a pair, with its path, such as `blocks.0.attention.qkv.lora_a`."""

@@ -4,11 +4,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+import minigrad as mg
 from minigrad.packed import BLOCKS, PackedTensor
 from model import Transformer
 from model.cache import KVCache
 from model.generation import generate
-from model.transformer import loss_of
 from tests.kit import model_of, refusal
 from tests.model.lora.adapters import LLAMA, OURS, adapted, packed_base, trained_a_little
 
@@ -54,7 +54,7 @@ def test_the_gradients_of_an_adapter_are_those_of_finite_differences(kind):
     base = packed_base(config, [kind])[0] if kind else Transformer(config, 1, np.float64)
     model = trained_a_little(adapted(config, base, np.float64, lora=1))
     before = {name: p.data.copy() for name, p in Transformer.named_parameters(model)}
-    loss_of(model, IDS, TARGETS).backward()
+    model.loss(IDS, TARGETS).backward()
     assert {name for name, p in model.named_parameters() if p.grad is None} == set()
     for name, p in model.named_parameters():
         for i in ((0, 0), (-1, -1)):
@@ -62,7 +62,7 @@ def test_the_gradients_of_an_adapter_are_those_of_finite_differences(kind):
             losses = []
             for moved in (there + 1e-4, there - 1e-4):
                 p.data[i] = moved
-                losses.append(loss_of(model, IDS, TARGETS).item())
+                losses.append(model.loss(IDS, TARGETS).item())
             p.data[i] = there
             np.testing.assert_allclose(p.grad[i], (losses[0] - losses[1]) / 2e-4, rtol=1e-5,
                                        atol=1e-9, err_msg=name)
@@ -73,7 +73,7 @@ def test_the_gradients_of_an_adapter_are_those_of_finite_differences(kind):
 def test_only_the_pairs_are_parameters_and_get_gradients():
     base = Transformer(OURS, 1)
     model = adapted(OURS, base)
-    loss_of(model, IDS, TARGETS).backward()
+    model.loss(IDS, TARGETS).backward()
     names = [name for name, _ in model.named_parameters()]
     assert len(names) == 2 * 4 * 2 and all(name.endswith(("lora_a", "lora_b")) for name in names)
     trained = {id(p) for p in model.parameters()}
@@ -135,3 +135,37 @@ def test_take_base_refuses_a_base_of_other_shapes_or_names():
     (dict(lora_alpha=-1.0), "lora_alpha is above 0")])
 def test_an_adapter_refuses_layers_ranks_and_alphas_that_cannot_be(changed, says):
     assert says in refusal(ValueError, adapted, OURS, Transformer(OURS, 1), **changed)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", None])
+def test_the_loss_and_its_gradient_are_those_of_all_logits_at_once(kind, monkeypatch):
+    """Row by row, and in three pieces of which the last is shorter."""
+    for at_once in (1, 6, 128):
+        monkeypatch.setattr("model.lora.loss.AT_ONCE", at_once)
+        base = packed_base(LLAMA, [kind])[0] if kind else Transformer(LLAMA, 1)
+        model = trained_a_little(adapted(LLAMA, base))
+        losses = []
+        gradients = []
+        for loss in (model.loss(IDS, TARGETS), mg.cross_entropy(model(IDS), TARGETS)):
+            (3 * loss).backward()
+            losses.append(loss.item())
+            gradients.append([p.grad for p in model.parameters()])
+            for p in model.parameters():
+                p.grad = None
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+        for mine, other in zip(*gradients):
+            np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", ["qkv,out,gate,up,down", "down"])
+def test_the_gradients_are_the_same_without_computing_hidden_channels_again(layers, monkeypatch):
+    model = trained_a_little(adapted(LLAMA, Transformer(LLAMA, 1), lora_layers=layers))
+    gradients = []
+    for _ in range(2):
+        model.loss(IDS, TARGETS).backward()
+        gradients.append([p.grad for p in model.parameters()])
+        for p in model.parameters():
+            p.grad = None
+        monkeypatch.setattr("model.lora.adapted.computed_again", lambda x, compute: compute(x))
+    for mine, other in zip(*gradients):
+        np.testing.assert_array_equal(mine, other)
