@@ -17,6 +17,7 @@ or a folder for PEFT; with --merge, base and adapter become one model in any of 
 
     python -m model.convert out_on adapter.gguf
     python -m model.convert out_on whole.gguf --merge --as q8_0
+    python -m model.convert from_peft out_theirs --base out_smol
 
 The output is read back and all numbers are compared before it is renamed into place.
 """
@@ -38,10 +39,10 @@ from data.files import remove_left, rename
 from minigrad.machine import check_fits
 from minigrad.words import number_of, scaled, shown
 from model.answers import announced_if_slow, answering, command_line, quoted, started_as, tell
-from model.checkpoint import BEST, CheckpointError
+from model.checkpoint import BEST, CheckpointError, save_checkpoint
 from model.command import Parser
-from model.convert import (adapter, checkpoint, gguf, hugging_face, nanogpt, safetensors,
-                           to_gguf)
+from model.convert import (adapter, checkpoint, from_peft, gguf, hugging_face, nanogpt,
+                           safetensors, to_gguf)
 from model.convert.model_file import (FormatError, ModelFile, check_finite, same_bits,
                                       shapes_of)
 from model.count.sizes import parameters
@@ -67,12 +68,15 @@ class Settings:
     as_: str = flag(None, f"how a .gguf file stores matrices: {', '.join(to_gguf.KINDS)}",
                     unset="f16")
     merge: bool = flag(False, "write base and adapter as one model")
+    base: str = flag(None, "of an adapter in PEFT's folder: the checkpoint of the model that it "
+                           "is for")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     parser = Parser("python -m model.convert", __doc__, Settings)
-    parser.usage = "python -m model.convert FROM TO [--tokenizer FILE] [--as KIND] [--merge]"
+    parser.usage = ("python -m model.convert FROM TO [--tokenizer FILE] [--as KIND] [--merge] "
+                    "[--base OUT]")
     for name in ("FROM", "TO"):
         parser.add_argument(name, action="append", help=argparse.SUPPRESS)   # explained above
         parser.fields[name] = parser.fields["tokenizer"]      # it is the name of a file, too
@@ -87,8 +91,17 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = None,
-            as_: str | None = None, merge: bool = False) -> None:
+            as_: str | None = None, merge: bool = False, base: str | None = None) -> None:
     """Convert, and print what was read and written."""
+    is_peft = (source / adapter.PEFT_CONFIG).is_file()
+    if is_peft != bool(base):
+        raise FormatError(f"{source} is an adapter of PEFT; name the checkpoint of its base with "
+                          "--base" if is_peft else
+                          f"--base is for a folder with {adapter.PEFT_CONFIG}, and {source} is "
+                          "none; leave it out")
+    if base:
+        import_adapter(source, target, base)
+        return
     path, format = recognize(source)
     if tokenizer and format in (checkpoint, safetensors):
         raise FormatError(f"{path} has its own vocabulary; leave out --tokenizer")
@@ -130,6 +143,18 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
          f"compared    all {parameters(model.config):,} numbers, the configuration and the "
          f"vocabulary, read back: they are the same{within}", *loss,
          "", "use it:", f"    {next_command(output, output_format, model)}")
+
+
+def import_adapter(source: pathlib.Path, target: pathlib.Path, base: str) -> None:
+    """Write an adapter from PEFT's folder as a checkpoint, and print what was read and written."""
+    check_free(target)
+    model, tokenizer = from_peft.read(source, base)
+    output, _ = destination(from_peft, target)
+    with renamed_when_whole(target) as part:
+        save_checkpoint(part / output.relative_to(target), model, tokenizer)
+    tell(f"read        {source}, an adapter of {model.config.base}",
+         f"written     {output}: rank {model.config.lora}, of {model.config.lora_layers}",
+         "", "use it:", f"    {command_line('model.sample', '--out_dir', output)}")
 
 
 def convert_adapter(model: ModelFile, path: pathlib.Path, target: pathlib.Path) -> None:
