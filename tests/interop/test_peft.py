@@ -11,8 +11,7 @@ from model import Transformer, load_checkpoint, save_checkpoint
 from model.convert.__main__ import main
 from tests.extras import lacking
 from tests.kit import refusal
-from tests.model.convert.adapters import saved_adapter
-from tests.model.convert.test_adapter import GPT2, IDS, LLAMA
+from tests.model.convert.adapters import GPT2, IDS, LLAMA, saved_adapter
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 if not lacking("interop"):

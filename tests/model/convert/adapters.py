@@ -1,13 +1,20 @@
 """Checkpoints of adapters, whose bases are small models of characters."""
 import pathlib
 
+import numpy as np
+
 from data.tokenizer import CharTokenizer
-from model import Transformer, save_checkpoint
+from model import Transformer, TransformerConfig, save_checkpoint
 from model.lora.base import seal_of
 from tests.kit import normal
 from tests.model.lora.adapters import adapted, trained_a_little
 
 CHARACTERS = "abcdefgh ijklm\nnopqrst\\uvwxyzäöüé漢🙂.,A\t"
+SIZES = dict(vocab_size=len(CHARACTERS), block_size=96, n_layer=2, n_head=4, n_embd=32)
+LLAMA = TransformerConfig(**SIZES, n_kv_head=2, position="rotary", norm="rms_gain",
+                          activation="swiglu", n_inner=64)
+GPT2 = TransformerConfig(**SIZES, activation="gelu_tanh", bias=True)
+IDS = np.random.default_rng(0).integers(len(CHARACTERS), size=(2, 20))
 
 
 def saved_adapter(config, folder, training=None, **changed):

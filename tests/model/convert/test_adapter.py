@@ -7,17 +7,11 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model import Transformer, TransformerConfig, generate, load_checkpoint
+from model import Transformer, generate, load_checkpoint
 from model.convert.__main__ import main
 from tests.kit import refusal
-from tests.model.convert.adapters import CHARACTERS, saved_adapter
+from tests.model.convert.adapters import GPT2, IDS, LLAMA, saved_adapter
 from tests.model.convert.gguf_files import for_llama_cpp
-
-SIZES = dict(vocab_size=len(CHARACTERS), block_size=96, n_layer=2, n_head=4, n_embd=32)
-LLAMA = TransformerConfig(**SIZES, n_kv_head=2, position="rotary", norm="rms_gain",
-                          activation="swiglu", n_inner=64)
-GPT2 = TransformerConfig(**SIZES, activation="gelu_tanh", bias=True)
-IDS = np.random.default_rng(0).integers(len(CHARACTERS), size=(2, 20))
 
 
 @pytest.fixture(autouse=True)
