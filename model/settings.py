@@ -232,7 +232,7 @@ MODERN = dict(
     grad_clip=1.0,
     eval_interval=100)
 GPT2 = {name: getattr(Settings, name) for name in MODERN}
-# What an adapter has beside
+# What the training of an adapter takes in place of its recipe's
 ADAPTER = dict(
     optimizer="adamw",
     learning_rate=1e-3,
