@@ -81,7 +81,7 @@ def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
         return c
     no_rows, no_bias = absent(a.dtype)
     if b.ndim == 2:
-        a = a.reshape(1, -1, K)
+        a = formulas.rows(a)[None]
         b = b[None]
     N, M, _ = a.shape
     has_dense_axis = a.itemsize in a.strides[1:]

@@ -20,7 +20,6 @@ thread steps a whole matrix, which stays in its cache; the result does not depen
 import ctypes
 import functools
 import math
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ import numpy as np
 from minigrad import formulas
 from minigrad.gradients import Rows
 from minigrad.formulas import MUON, TINY, muon_length
-from minigrad.kernels.compiler.compiling import (C1, C2, D1, D2, I2, IDS1, IDS2, dense, kernel,
+from minigrad.kernels.compiler.compiling import (C1, C2, D1, D2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import LANES, array_at, fma, part, squares
 from minigrad.kernels.compiler.linking import allocating, serial
@@ -39,17 +38,6 @@ from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
 PIECE = 1 << 14
 VALUES, IDS, COUNT, LENGTH = range(4)   # rows of what `rows_of_gradients` returns
 P, M, G, V = range(4)   # rows of addresses
-
-# What `addresses_kernel` reads of an array, by words of 8 bytes: its type, the last of what every
-# object of Python begins with, and fields of PyArrayObject_fields in NumPy's ndarraytypes.h.
-DATA = object.__basicsize__ // 8
-TYPE = DATA - 1
-AXES = DATA + 1
-LENGTHS = DATA + 2      # of the axes
-DTYPE = DATA + 5
-FLAGS = DATA + 6
-DENSE = 0x501           # the flags that kernels need: C-contiguous, aligned, writable
-INT = (1 << 32) - 1     # the half of a word that is an int of C, as are AXES and FLAGS
 
 _Bytes = ctypes.c_char * 0      # of any buffer, which may be empty
 _ONE_ROW = np.array([0])        # its id
@@ -158,34 +146,8 @@ def addresses(*lists: list) -> np.ndarray:
     the first arrays of all lists have one size, and the second, and so on, and all one type."""
     first, *_ = lists
     dtype = first[0].dtype
-    at = np.zeros((len(lists), len(first)), np.int64)
-    objects = np.fromiter(map(id, chain(*lists)), np.int64, at.size).reshape(at.shape)
-    addresses_kernel(np.empty(0, dtype), objects, _AN_ARRAY, id(dtype), at)
-    if np.count_nonzero(at) < at.size:
-        for i, j in np.argwhere(at == 0):
-            at[i, j] = address(lists[i][j], first[j].size, dtype)
-    return at
-
-
-@kernel
-def addresses_kernel(like: C1, objects: IDS2, kind: int, dtype: int, at: I2):
-    """Write the address of each array, which is given as an object of Python; or 0 for one that has
-    to be looked at closely."""
-    lists, count = objects.shape
-    for j in range(count):
-        size = -1
-        for i in range(lists):
-            array = array_at(objects, i, j, 0, FLAGS + 1, objects)
-            if array[TYPE] != kind:
-                continue                # it may not have the other fields
-            at[i, j] = array[LENGTHS]
-            product = 1
-            for length in array_at(at, i, j, 0, array[AXES] & INT, objects):
-                product *= length
-            if i == 0:
-                size = product
-            fits = product == size and array[DTYPE] == dtype and array[FLAGS] & DENSE == DENSE
-            at[i, j] = array[DATA] if fits else 0
+    return np.array([[address(x, like.size, dtype) for x, like in zip(arrays, first, strict=True)]
+                     for arrays in lists], np.int64)
 
 
 def address(x: np.ndarray, size: int, dtype: np.dtype) -> int:
@@ -202,7 +164,6 @@ def check(x: np.ndarray | Rows, size: int, dtype: np.dtype) -> None:
                          f" of {x.dtype}")
 
 
-_AN_ARRAY = id(np.ndarray)
 _AT_ONE_ROW = address(_ONE_ROW, 1, np.int64)
 
 
