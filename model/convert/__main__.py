@@ -114,14 +114,15 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
         raise FormatError(f"--as {as_} is for a .gguf file; leave it out, or give TO such a name")
     with announced_if_slow(f"reading {path}"):
         model = format.read(path, **{"tokenizer": tokenizer} if tokenizer else {})
-    if merge and not model.adapter:
-        raise FormatError(f"{path} is a whole model, and --merge is for an adapter; leave it out")
-    if model.adapter and not merge:
-        if as_:
-            raise FormatError(f"--as {as_} is for a whole model; leave it out, or give --merge")
-        convert_adapter(model, path, target)
-        return
     with model.file:
+        if merge and not model.adapter:
+            raise FormatError(f"{path} is a whole model, and --merge is for an adapter; leave it "
+                              "out")
+        if model.adapter and not merge:
+            if as_:
+                raise FormatError(f"--as {as_} is for a whole model; leave it out, or give --merge")
+            convert_adapter(model, path, target)
+            return
         largest = max(map(math.prod, shapes_of(model.config).values()))
         check_fits(AT_ONCE * 4 * largest, f"the largest weights in {path}",
                    "use a machine with more")
@@ -161,7 +162,7 @@ def convert_adapter(model: ModelFile, path: pathlib.Path, target: pathlib.Path) 
     """Write the adapter that a model was read with, and print what was read and written."""
     base = model.adapter.config.base
     format = adapter.format_of(_ending(target))
-    with model.file, renamed_when_whole(target) as part:
+    with renamed_when_whole(target) as part:
         if format is adapter.Peft:
             part.mkdir()
         format.write(part, model)

@@ -19,7 +19,7 @@ import numpy as np
 import data
 from data.files import AnyPath, read_arrays
 from minigrad.packed import hold, unpacked
-from model.checkpoint import Checkpoint, load_checkpoint, texts_of
+from model.checkpoint import Checkpoint, load_checkpoint, recorded_texts
 from model.config import TransformerConfig
 from model.convert import families, gguf
 from model.convert.model_file import (FormatError, Held, Lazy, ModelFile, Stored, require,
@@ -27,7 +27,7 @@ from model.convert.model_file import (FormatError, Held, Lazy, ModelFile, Stored
 from model.convert.safetensors import open_tensors, write_tensors
 from model.lora.adapted import PAIR
 from model.lora.base import seal_of
-from model.options import names_of
+from model.options import option_names
 from model.scoring import evaluate
 from model.transformer import Transformer
 
@@ -58,25 +58,25 @@ def read(path: pathlib.Path, found: Checkpoint, arrays: dict[str, np.ndarray]) -
     """
     config = found.model.config
     base = pathlib.Path(config.base)
-    if not base.is_file() or seal_of(base) != config.base_seal:
-        raise FormatError(f"{path} is an adapter of {base}, which is not there, or another one by "
-                          "its seal; put the former back")
-    pairs = {name: arrays[f"model/{name}"] for name, _ in found.model.named_parameters()}
-    adapter = Adapter(path, found, pairs)
-    own = {name: getattr(config, name) for name in names_of(TransformerConfig)}
-    whole = TransformerConfig(**own)
-    opened = contextlib.ExitStack()
-    opened.enter_context(contextlib.closing(arrays))
-    stored = opened.enter_context(read_arrays(base))
-    weights = Lazy({name: partial(_merged, stored, adapter, name, shape)
-                    for name, shape in shapes_of(whole).items()})
-    return ModelFile(
-        "model with an adapter",
-        whole,
-        weights,
-        found.tokenizer,
-        file=opened,
-        adapter=adapter)
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(contextlib.closing(arrays))
+        if not base.is_file() or seal_of(base) != config.base_seal:
+            raise FormatError(f"{path} is an adapter of {base}, which is not there, or another one "
+                              "by its seal; put the former back")
+        pairs = {name: arrays[f"model/{name}"] for name, _ in found.model.named_parameters()}
+        adapter = Adapter(path, found, pairs)
+        own = {name: getattr(config, name) for name in option_names(TransformerConfig)}
+        whole = TransformerConfig(**own)
+        stored = opened.enter_context(read_arrays(base))
+        weights = Lazy({name: partial(_merged, stored, adapter, name, shape)
+                        for name, shape in shapes_of(whole).items()})
+        return ModelFile(
+            "model with an adapter",
+            whole,
+            weights,
+            found.tokenizer,
+            file=opened.pop_all(),
+            adapter=adapter)
 
 
 def _merged(stored, adapter, name, shape):
@@ -96,7 +96,7 @@ def losses(adapter: Adapter, back: ModelFile) -> str:
     training = adapter.checkpoint.training
     settings = training.get("settings", {})
     try:
-        texts = data.read_texts(texts_of(training))
+        texts = data.read_texts(recorded_texts(training))
         text = data.Text(texts.characters, texts.name, adapter.checkpoint.tokenizer)
         number = settings["eval_iters"] * settings["batch_size"]
         windows = text.windows(adapter.config.block_size, number)

@@ -15,7 +15,7 @@ import numpy as np
 from data.tokenizer import Tokenizer
 from minigrad.packed import hold
 from minigrad.words import shown
-from model.checkpoint import load_checkpoint, path_of
+from model.checkpoint import load_checkpoint, checkpoint_path
 from model.convert import families
 from model.convert.adapter import PEFT_CONFIG, PEFT_NAME, PEFT_TENSORS
 from model.convert.model_file import FormatError, Stored, explain, some, text_of
@@ -44,7 +44,7 @@ def read(folder: pathlib.Path, base: str) -> tuple[AdaptedTransformer, Tokenizer
     FormatError : the adapter has what is not computed here, or is that of another base.
     """
     rank, alpha = settings(folder)
-    path = path_of(base).absolute()
+    path = checkpoint_path(base).absolute()
     checkpoint = load_checkpoint(path)
     config = checkpoint.model.config
     if config.kind:
