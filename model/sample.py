@@ -58,18 +58,8 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.sample", __doc__, Settings)
     flags = parser.parse(argv)
     s = Settings(**flags)
-    unused = sorted(flags.keys() - SCORE_FLAGS)
-    if s.chat and s.start:
-        parser.refuse(["--chat asks a question, and --start continues a text; leave out one"])
-    if s.system is not None and not (s.chat or s.interactive):
-        parser.refuse(["--system is for a conversation; give --chat or --interactive"])
-    if not s.score:
-        if s.skip_unknown or s.prove:
-            parser.refuse(["--skip_unknown and --prove are for a text that is scored; give "
-                           "--score"])
-    elif unused:
-        parser.refuse(["--score predicts a text and writes none; leave out --"
-                       + ", --".join(unused)])
+    if mistakes := contradictions(s, flags):
+        parser.refuse(mistakes)
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
         path, *more = map(checkpoint_path, s.out_dir)
         with announced_if_slow(f"reading {path}"):
@@ -115,6 +105,23 @@ def main(argv: list[str] | None = None) -> None:
                 if checkpoint.tokenizer.unit == "token":
                     speed = f"{tokens / seconds:,.1f} tokens, {speed}"
                 print(speed, file=sys.stderr)
+
+
+def contradictions(s: Settings, names: Iterable[str]) -> list[str]:
+    """Return a line for each flag, of these names, that means nothing beside the others."""
+    mistakes = []
+    if s.chat and s.start:
+        mistakes.append("--chat asks a question, and --start continues a text; leave out one")
+    if s.system is not None and not (s.chat or s.interactive):
+        mistakes.append("--system is for a conversation; give --chat or --interactive")
+    if s.score:
+        unused = sorted(set(names) - SCORE_FLAGS)
+        if unused:
+            mistakes = ["--score predicts a text and writes none; leave out --"
+                        + ", --".join(unused)]
+    elif s.skip_unknown or s.prove:
+        mistakes.append("--skip_unknown and --prove are for a text that is scored; give --score")
+    return mistakes
 
 
 def refuse_unused(names: Iterable[str]) -> None:

@@ -207,7 +207,9 @@ def test_help_shows_every_setting_with_its_default(capsys):
     refusal(SystemExit, train.main, ["--help"])
     help = capsys.readouterr().out
     assert re.findall(r"^(\w.*):$", help, re.M) == [
-        "options", "The text and the run", "The model", "Training", "Saving and looking"]
+        "options", "The text and the run", "The model", "Training",
+        "An adapter beside a model that stays as it is (LoRA), with --init_from",
+        "Saving and looking"]
     said = " ".join(help.split())
     for field in dataclasses.fields(train.Settings):
         assert re.search(rf"--{field.name}[ ,]", said)

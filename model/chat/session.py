@@ -6,13 +6,13 @@ from model.cache import Drawing
 from model.chat.conversation import Conversation
 from model.checkpoint import Checkpoint
 from model.interactive.session import continue_typed
-from model.options import names_of
+from model.options import option_names
 
 
 def chat(checkpoint: Checkpoint, settings: Drawing) -> None:
     """Answer one question, or with `interactive` those that the user types; the settings are those
     of `model.sample`."""
-    drawing = Drawing(**{name: getattr(settings, name) for name in names_of(Drawing)})
+    drawing = Drawing(**{name: getattr(settings, name) for name in option_names(Drawing)})
     system = settings.system and text_or_file(settings.system)
     conversation = Conversation(checkpoint.model, checkpoint.tokenizer, drawing, system,
                                 most=settings.max_new_tokens,

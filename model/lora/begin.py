@@ -6,7 +6,7 @@ import pathlib
 import data
 from minigrad.words import number_of, scaled
 from model.answers import command_line
-from model.checkpoint import Checkpoint, path_of
+from model.checkpoint import Checkpoint, checkpoint_path
 from model.config import TransformerConfig
 from model.count.sizes import trained
 from model.lora.adapted import LAYERS, AdaptedConfig, AdaptedTransformer, problems_of_adapter
@@ -32,7 +32,7 @@ def problems_of_start(s: Settings, text: data.Text, initial: Checkpoint | None) 
         lines.append("--lora trains by AdamW; leave out --optimizer")
     if initial is None:         # the run is resumed
         return lines
-    folder = os.path.dirname(os.path.abspath(path_of(s.init_from)))
+    folder = os.path.dirname(os.path.abspath(checkpoint_path(s.init_from)))
     if os.path.realpath(s.out_dir) == os.path.realpath(folder):
         lines.append(f"--out_dir {s.out_dir} is the folder of the base, which the adapter needs "
                      "again; give another folder")
@@ -56,7 +56,7 @@ def refusal_of_an_adapter(name: str, model: AdaptedTransformer) -> str:
 
 def adapted_config(config: TransformerConfig, s: Settings) -> AdaptedConfig:
     """Return the configuration of an adapter of the model that a run begins with."""
-    path = path_of(s.init_from).absolute()
+    path = checkpoint_path(s.init_from).absolute()
     has_gate = config.activation == "swiglu"
     layers = [name for name in LAYERS if name != "gate" or has_gate]
     return AdaptedConfig(

@@ -16,7 +16,7 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.network import _check_shapes
-from minigrad.watching import watch_ops
+from minigrad.plug import watch_ops
 from tests.checking import frozen, weighted
 from tests.kit import both_types, leaf, normal, refusal
 from tests.minigrad.op_examples import (EXAMPLES, LEFT_OF_THREE, Normal, Positive, Whole, applied,

@@ -260,13 +260,13 @@ def test_multiplier_rises_and_falls_by_the_further_of_steps_and_clock(given, ite
 
 def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):
     rates = []
-    real = mg.Muon.step
+    real = mg.Muon.update
 
-    def step(muon):
+    def update(muon, with_gradients):
         rates.append(muon.param_groups[0]["lr"])
         assert {group["lr"] for group in muon.param_groups} == {rates[-1]}
-        real(muon)
-    monkeypatch.setattr(mg.Muon, "step", step)
+        real(muon, with_gradients)
+    monkeypatch.setattr(mg.Muon, "update", update)
     run(small_text, tmp_path,
         "--optimizer muon --max_iters 20 --muon_lr 0.05 --min_lr 2e-3 --eval_interval 1")
     adamw = [float(row[3]) for row in rows(tmp_path)[1:]]          # of the step that follows

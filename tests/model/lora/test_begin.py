@@ -6,7 +6,7 @@ import pytest
 import train
 from minigrad.packed import PackedTensor
 from model import CharTokenizer, generate, load_checkpoint, save_checkpoint
-from model.checkpoint import arrays_of, save_arrays
+from model.checkpoint import checkpoint_arrays, save_arrays
 from model.count import __main__ as count
 from model.lora.adapted import AdaptedTransformer
 from model.sample import main as sample
@@ -35,7 +35,7 @@ def packed(tmp_path):
     for name, p in base.named_parameters():
         stored[name] = p.packed._blocks if isinstance(p, PackedTensor) else p.data
     tokenizer = CharTokenizer.of("".join(sorted({*SENTENCE})) + "vwxy")
-    save_arrays(path, arrays_of(LLAMA, stored, tokenizer, {}, {}))
+    save_arrays(path, checkpoint_arrays(LLAMA, stored, tokenizer, {}, {}))
     return path
 
 
