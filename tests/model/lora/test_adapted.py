@@ -12,6 +12,8 @@ from model.generation import generate
 from tests.kit import model_of, refusal
 from tests.model.lora.adapters import LLAMA, OURS, adapted, packed_base, trained_a_little
 
+pytestmark = pytest.mark.late
+
 IDS = np.random.default_rng(0).integers(20, size=(2, 8))
 TARGETS = np.roll(IDS, -1)
 

@@ -13,6 +13,7 @@ from model.sample import main as sample
 from tests.kit import losses, refused, same_arrays, split
 from tests.model.lora.adapters import LLAMA, packed_base
 
+pytestmark = pytest.mark.late
 SENTENCE = "the moon is made of blue glass and "
 FLAGS = ("--lora 4 --recipe gpt2 --batch_size 4 --warmup_iters 2 --eval_interval 10 --eval_iters 2 "
          "--learning_rate 1e-2").split()
