@@ -164,8 +164,11 @@ def settings(config: TransformerConfig, family: Family) -> dict[str, object]:
     values = asdict(config) | {
         "activation": family.activations[config.activation], "d_head": config.d_head,
         "rope_parameters": {"rope_theta": config.rotary_base} | rotation(config)}
-    return ({key: values[option] for option, key in family.keys.items()}
-            | {key: values[option] for key, option in family.repeats.items()})
+    found = ({key: values[option] for option, key in family.keys.items()}
+             | {key: values[option] for key, option in family.repeats.items()})
+    if "rope_parameters" in found and config.rotary_scaling is not None:
+        found["rope_scaling"] = rotation(config)        # where transformers before 5 look
+    return found
 
 
 def rotation(config: TransformerConfig) -> dict[str, object]:
