@@ -296,9 +296,9 @@ def _reduce(losses, reduction, total):
     """Return losses reduced as a setting says, and by what their gradients are divided; a mean is
     the sum divided by a total."""
     if reduction == "mean":
-        return losses.sum() / total, total
+        return np.add.reduce(losses, axis=None) / total, total
     if reduction == "sum":
-        return losses.sum(), 1
+        return np.add.reduce(losses, axis=None), 1
     if reduction == "none":
         return losses, 1
     raise ValueError(f'reduction is "mean", "sum" or "none", not {brief(reduction)}')

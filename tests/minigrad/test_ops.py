@@ -803,3 +803,11 @@ def test_cross_entropy_counts_the_targets_that_are_not_ignored(ignored):
     assert not slopes[[1, 3]].any()
     alone = mg.cross_entropy(logits[[0, 2]], targets[[0, 2]])
     assert np.allclose(mg.cross_entropy(logits, targets, ignored).data, alone.data)
+
+
+@pytest.mark.parametrize("loss", [mg.mse_loss, mg.binary_cross_entropy_with_logits])
+def test_a_loss_of_matrices_is_summed_to_one_number(loss):
+    x, y = np.ones((2, 3)), np.full((2, 3), 0.25)
+    each = loss(x, y, reduction="none").data
+    total = loss(x, y, reduction="sum").data
+    assert each.shape == (2, 3) and total.shape == () and np.isclose(total, each.sum())
