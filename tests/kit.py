@@ -165,6 +165,19 @@ def forward_backward(model, batches, rng):
     return sum(loss.item() for loss in losses)
 
 
+def take_step(model, optimizer, batch, grad_clip, rates):
+    """Train on a batch with a rate for each group of the optimiser; return the loss."""
+    ids, targets = batch
+    loss = mg.cross_entropy(model(ids), targets)
+    loss.backward()
+    mg.clip_grad_norm_(model.parameters(), grad_clip)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
 # Files
 
 def at_home(monkeypatch, folder):

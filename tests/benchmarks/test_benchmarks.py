@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import data
-import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.command import Parser
 from model.run import make_optimizer
@@ -25,7 +24,7 @@ from tests.benchmarks.jax_twin import Jax, check
 from tests.benchmarks.remote import jax_is_absent, training_of
 from tests.benchmarks.report import Report, earlier
 from tests.benchmarks.timing import Seconds
-from tests.kit import TINY, refusal, refused
+from tests.kit import TINY, refusal, refused, take_step
 
 
 def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch, capsys):
@@ -303,14 +302,9 @@ def test_the_twin_in_jax_has_the_losses_of_the_model_and_trains_to_the_same_weig
     before = {name: w.copy() for name, w in model.state_dict().items()}
     for step in range(1, 4):
         ids, targets = rng.integers(11, size=(2, 4, 16))
-        loss = mg.cross_entropy(model(ids), targets)
-        loss.backward()
-        mg.clip_grad_norm_(model.parameters(), s.grad_clip)
-        for group, rate in zip(optimizer.param_groups, highest):
-            group["lr"] = rate / step
-        optimizer.step()
-        optimizer.zero_grad()
-        assert abs(twin.step(ids, targets, s.learning_rate / step) - loss.item()) < 1e-5
+        rates = [rate / step for rate in highest]
+        loss = take_step(model, optimizer, (ids, targets), s.grad_clip, rates)
+        assert abs(twin.step(ids, targets, s.learning_rate / step) - loss) < 1e-5
     for name, w in model.state_dict().items():
         assert np.allclose(twin.weights[name], w, atol=1e-4), name
         assert not np.allclose(w, before[name], atol=1e-3), f"{name} has hardly moved"
