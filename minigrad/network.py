@@ -588,12 +588,18 @@ def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float =
                   scaling: RotaryScaling | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return cosine and sine of the angles of `rotary`, (T, num_heads D / 2) each.  The arrays are
     cached; do not change them."""
-    frequencies = base ** (-2 * np.arange(D // 2) / D)
+    frequencies = rotary_frequencies(D, base)
     if scaling is not None:
         frequencies = frequencies / slowing(frequencies, scaling)
     angles = (first + np.arange(T))[:, None] * frequencies      # (T, D / 2)
     angles = np.tile(angles, num_heads)
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def rotary_frequencies(D: int, base: float) -> np.ndarray:
+    """Return the angle by which each pair of channels turns from a position to the next,
+    (D / 2,)."""
+    return base ** (-2 * np.arange(D // 2) / D)
 
 
 def slowing(frequencies: np.ndarray, scaling: RotaryScaling) -> np.ndarray:

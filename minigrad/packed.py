@@ -202,7 +202,7 @@ def _restored(kind, packed, node):
 
 def freeze(parameter: Tensor) -> None:
     """Make a parameter a constant, which gets no gradient; one that is packed stays packed."""
-    parameter.node = None
+    parameter.requires_grad = False
     if isinstance(parameter, PackedTensor):
         parameter.__class__ = FrozenPacked
 

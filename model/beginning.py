@@ -27,10 +27,10 @@ from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, che
                               load_checkpoint, recorded_texts)
 from model.answers import reading
 from model.command import Parser
-from model.options import Values, as_flags, problems
+from model.options import Values, as_flags, option_names, problems
 from model.folder import Folder, folder_problems
 from model.processes import Ranks
-from model.settings import (NAMES, WITHOUT_FLAG, Settings, resolve_fine_tuned,
+from model.settings import (NAMES, WITHOUT_FLAG, AdapterOptions, Settings, resolve_fine_tuned,
                             resolve_from_scratch, resolve_resumed)
 from model.transformer import Transformer, TransformerConfig
 
@@ -66,7 +66,8 @@ class Beginning:
             *ranks.problems(s),
             *folder_problems(s),
             *text_problems]
-        if not lines:
+        adapter_options = [getattr(s, name) for name in option_names(AdapterOptions)]
+        if not lines and any(value is not None for value in adapter_options):
             from model.lora.begin import problems_of_start
             lines = problems_of_start(s, self.text, self.initial)
         return lines

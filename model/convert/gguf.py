@@ -20,7 +20,7 @@ import numpy as np
 
 from data.files import AnyPath
 from data.tokenizer import CharTokenizer
-from minigrad.ops import slowing
+from minigrad.ops import rotary_frequencies, slowing
 from minigrad.packed import BLOCKS, NUMBERS
 from minigrad.words import shown
 from model.answers import command_line
@@ -270,6 +270,5 @@ def _same_slowing(config, stored):
 
 def rope_freqs(config: TransformerConfig) -> np.ndarray:
     """Return how many times as slowly each pair of channels turns, (D / 2,)."""
-    D = config.d_head
-    frequencies = config.rotary_base ** (-2 * np.arange(D // 2) / D)
+    frequencies = rotary_frequencies(config.d_head, config.rotary_base)
     return slowing(frequencies, config.rotary_scaling).astype(np.float32)

@@ -10,6 +10,7 @@ section 2.
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 import numpy as np
 
@@ -182,10 +183,7 @@ def problems_of_adapter(config: AdaptedConfig) -> list[str]:
     """Return a line for each mistake of an adapter: layers that are not there, or a rank that is
     above the smaller side of one of their matrices."""
     block = Transformer(dataclasses.replace(config, n_layer=1), dtype=None).blocks[0]
-    linears = {}
-    for name, path in LAYERS.items():
-        part, layer = path.split(".")
-        linears[name] = getattr(getattr(block, part), layer)
+    linears = {name: attrgetter(path)(block) for name, path in LAYERS.items()}
     there = [name for name, linear in linears.items() if linear is not None]
     chosen = config.lora_layers.split(",")
     lines = []
