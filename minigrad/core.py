@@ -245,7 +245,11 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     signature = inspect.signature(f, eval_str=True).replace(return_annotation=Tensor)
     takes_array, most = _arrays_among(signature.parameters.values())
     are_usual = lru_cache(partial(_are_usual, takes_array))     # types are looked at once
-    record = partial(_record, name, most, f.__module__ in TRUSTED)
+    record = partial(
+        _record,
+        name,
+        most,
+        f.__module__ in TRUSTED)
 
     @wraps(f)
     def on_tensors(*args, **settings):
@@ -253,7 +257,11 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
         arrays = args                   # until they are unwrapped
         try:
             if settings:                # arrays may be given by keyword, too
-                args, settings = _bound(name, signature, args, settings)
+                args, settings = _bound(
+                    name,
+                    signature,
+                    args,
+                    settings)
             args, arrays, parents = _unwrapped(args, takes_array, are_usual)
             result = f(*arrays, **settings)
             if type(result) is not tuple or len(result) != 2:
@@ -264,7 +272,13 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             error.add_note(f"in {name}({', '.join(map(brief, arrays))})")
             raise
         if started is not None:
-            tell(name, "forward", started, None, args, out if type(out) is list else [out])
+            tell(
+                name,
+                "forward",
+                started,
+                None,
+                args,
+                out if type(out) is list else [out])
         return out
 
     on_tensors.__name__ = name
@@ -432,7 +446,13 @@ def _record(name, most, trusted, parents, value, vjps):
         if not needed:
             return out
         parents, vjps = zip(*needed)            # keep only the vjps that will be called
-    out.node = Node(name, array.shape, array.dtype, parents, vjps, trusted)
+    out.node = Node(
+        name,
+        array.shape,
+        array.dtype,
+        parents,
+        vjps,
+        trusted)
     return out
 
 
@@ -459,7 +479,11 @@ def _run_backward(root, g):
     while waiting:
         _, node = heappop(waiting)
         if node.op != "leaf":
-            _pass_on(node, gradients.pop(node).array, gradients, waiting)
+            _pass_on(
+                node,
+                gradients.pop(node).array,
+                gradients,
+                waiting)
     return gradients                            # those of the leaves are left
 
 
@@ -484,7 +508,13 @@ def _pass_on(node, g, gradients, waiting):
         error.add_note(f"in the gradient of {node.op}, from {brief(g)}")
         raise
     if watchers.get():
-        tell(node.op, "backward", started, node, [g], parts)
+        tell(
+            node.op,
+            "backward",
+            started,
+            node,
+            [g],
+            parts)
 
 
 def _taken_from(node):

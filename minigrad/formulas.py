@@ -126,7 +126,11 @@ def sum_rows(table: Array, ids: Array, drop: DropoutSettings) -> Array:
 
 
 @formula
-def add_rows(total: Array, ids: Array, g: Array, drop: DropoutSettings) -> None:
+def add_rows(
+        total: Array,
+        ids: Array,
+        g: Array,
+        drop: DropoutSettings) -> None:
     """The VJP of `sum_rows`: add g[r], (..., C), to total[ids[r, i]], (V, C), also where ids
     repeat."""
     if drop.p == 0:
@@ -138,8 +142,12 @@ def add_rows(total: Array, ids: Array, g: Array, drop: DropoutSettings) -> None:
 
 
 @formula
-def norm(x: Array, weight: Array, bias: Array, eps: float, centred: bool
-         ) -> tuple[Array, Array, Array]:
+def norm(
+        x: Array,
+        weight: Array,
+        bias: Array,
+        eps: float,
+        centred: bool) -> tuple[Array, Array, Array]:
     """(x - mean) / std * weight + bias, (..., C), (C,), (C,) -> (..., C); and of each row its mean
     and 1 / std, (..., 1)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS norm
     is not centred: its mean is 0  (Zhang & Sennrich 2019, section 4)."""
@@ -161,8 +169,13 @@ def inverse_rms(x: Array, eps: float) -> Array:
 
 
 @formula
-def norm_vjp(g: Array, x: Array, weight: Array, mean: Array, rstd: Array, centred: bool
-             ) -> tuple[Array, Array, Array]:
+def norm_vjp(
+        g: Array,
+        x: Array,
+        weight: Array,
+        mean: Array,
+        rstd: Array,
+        centred: bool) -> tuple[Array, Array, Array]:
     """Return the gradients of x, weight and bias; mean and rstd, 1 / std, are those of `norm`."""
     unit = (x - mean) * rstd
     d = g * weight                                              # of unit
@@ -187,8 +200,11 @@ def linear(x: Array, weight: Array, bias: Array | None) -> Array:
     return y
 
 
-def linear_vjp(g: Array, x: Array, weight: Array, bias: Array | None
-               ) -> tuple[Array, Array, Array | None]:
+def linear_vjp(
+        g: Array,
+        x: Array,
+        weight: Array,
+        bias: Array | None) -> tuple[Array, Array, Array | None]:
     """Return the gradients of x, weight and bias, None where there is no bias."""
     dx = matmul(g, weight)                                      # (..., C)
     dweight = matmul(rows(g).T, rows(x))                        # (P, C)
@@ -210,8 +226,13 @@ def rotate(x: Array, cos: Array, sin: Array) -> Array:
 
 
 @formula
-def norm_heads(x: Array, cos: Array, sin: Array, heads: int, D: int, eps: float
-               ) -> tuple[Array, Array]:
+def norm_heads(
+        x: Array,
+        cos: Array,
+        sin: Array,
+        heads: int,
+        D: int,
+        eps: float) -> tuple[Array, Array]:
     """Rotate the first heads of D channels, and divide each by its root mean square, (..., T, C),
     (T, pairs), (T, pairs) -> (..., T, C); also return 1 / rms, (..., T, heads, 1)  (Henry et al.
     2020, "Query-Key Normalization", section 3)."""
@@ -223,7 +244,13 @@ def norm_heads(x: Array, cos: Array, sin: Array, heads: int, D: int, eps: float
 
 
 @formula
-def norm_heads_vjp(g: Array, y: Array, rstd: Array, cos: Array, sin: Array, D: int) -> Array:
+def norm_heads_vjp(
+        g: Array,
+        y: Array,
+        rstd: Array,
+        cos: Array,
+        sin: Array,
+        D: int) -> Array:
     """Return the gradient of x, from the values y and rstd of `norm_heads`."""
     dx = g.copy()
     dx_heads = view_of_heads(dx, rstd.shape[-2], D)
@@ -247,8 +274,11 @@ class AttentionSettings(NamedTuple):
 
 
 @formula
-def attention(q: Array, k: Array, v: Array, settings: AttentionSettings
-              ) -> tuple[Array, Array, Array]:
+def attention(
+        q: Array,
+        k: Array,
+        v: Array,
+        settings: AttentionSettings) -> tuple[Array, Array, Array]:
     """dropout(softmax(q k^T scale + mask)) v, (B, H, T, D), (B, G, S, D), (B, G, S, E) -> (B, H, T,
     E); and of each query, (B, H, T, 1), the maximum of its scores, and 1 / sum(e^(score -
     maximum)), by which the softmax can be made again.  A query without keys gets 0, and has 0 for
@@ -284,8 +314,15 @@ def for_each_head(x: Array, q: Array) -> Array:
 
 
 @formula
-def attention_vjp(g: Array, q: Array, k: Array, v: Array, out: Array, top: Array, inverse: Array,
-                  settings: AttentionSettings) -> tuple[Array, Array, Array]:
+def attention_vjp(
+        g: Array,
+        q: Array,
+        k: Array,
+        v: Array,
+        out: Array,
+        top: Array,
+        inverse: Array,
+        settings: AttentionSettings) -> tuple[Array, Array, Array]:
     """Return the gradients of q, k and v, from the values out, top and inverse of `attention`: the
     softmax, of T S numbers, is not kept, but made again  (Dao et al. 2022, "FlashAttention",
     section 3.1)."""
@@ -308,8 +345,11 @@ def sum_of_heads(dx: Array, x: Array) -> Array:
     return groups.sum(axis=2)
 
 
-def self_attention(qkv: Array, H: int, G: int, settings: AttentionSettings
-                   ) -> tuple[Array, Array, Array]:
+def self_attention(
+        qkv: Array,
+        H: int,
+        G: int,
+        settings: AttentionSettings) -> tuple[Array, Array, Array]:
     """`attention` of a sequence to itself, from queries, keys and values in one array, and back to
     channels: (B, T, (H + 2 G) D) -> (B, T, H D); and the maximum and 1 / sum, (B, H, T, 1)."""
     out, top, inverse = attention(*split_heads(qkv, H, G), settings)
@@ -317,8 +357,15 @@ def self_attention(qkv: Array, H: int, G: int, settings: AttentionSettings
 
 
 @formula
-def self_attention_vjp(g: Array, qkv: Array, H: int, G: int, out: Array, top: Array,
-                       inverse: Array, settings: AttentionSettings) -> Array:
+def self_attention_vjp(
+        g: Array,
+        qkv: Array,
+        H: int,
+        G: int,
+        out: Array,
+        top: Array,
+        inverse: Array,
+        settings: AttentionSettings) -> Array:
     """Return the gradient of qkv, from the values out, top and inverse of `self_attention`."""
     D = qkv.shape[-1] // (H + 2 * G)
     gradients = attention_vjp(
@@ -396,7 +443,12 @@ def swiglu_vjp(g: Array, gate: Array, up: Array) -> tuple[Array, Array]:
 
 
 @formula
-def mlp(x: Array, up: Array, up_bias: Array | None, down: Array, down_bias: Array | None,
+def mlp(
+        x: Array,
+        up: Array,
+        up_bias: Array | None,
+        down: Array,
+        down_bias: Array | None,
         activation: str) -> tuple[Array, Array]:
     """f(x up^T + up_bias) down^T + down_bias, (..., C), (F, C), (F,), (P, F), (P,) -> (..., P); and
     what `mlp_vjp` keeps: f(h) of the squared ReLU, of the GELU its argument h, (..., F)  (Vaswani
@@ -409,14 +461,28 @@ def mlp(x: Array, up: Array, up_bias: Array | None, down: Array, down_bias: Arra
 
 
 @formula
-def mlp_vjp(g: Array, x: Array, up: Array, up_bias: Array | None, down: Array,
-            down_bias: Array | None, kept: Array, activation: str
-            ) -> tuple[Array, Array, Array | None, Array, Array | None]:
+def mlp_vjp(
+        g: Array,
+        x: Array,
+        up: Array,
+        up_bias: Array | None,
+        down: Array,
+        down_bias: Array | None,
+        kept: Array,
+        activation: str) -> tuple[Array, Array, Array | None, Array, Array | None]:
     """Return the gradients of x, up, up_bias, down and down_bias, None where there is no bias."""
     hidden, slope = value_and_slope(kept, activation)           # f(h), f'(h)
-    dhidden, ddown, ddown_bias = linear_vjp(g, hidden, down, down_bias)
+    dhidden, ddown, ddown_bias = linear_vjp(
+        g,
+        hidden,
+        down,
+        down_bias)
     dh = dhidden * slope
-    dx, dup, dup_bias = linear_vjp(dh, x, up, up_bias)
+    dx, dup, dup_bias = linear_vjp(
+        dh,
+        x,
+        up,
+        up_bias)
     return dx, dup, dup_bias, ddown, ddown_bias
 
 
@@ -475,8 +541,17 @@ def sum_of_squares(xs: Collection[Any]) -> float:
     return total
 
 
-def adamw(p: Array, g: Array, m: Array, v: Array, lr: float, beta1: float, beta2: float, eps: float,
-          weight_decay: float, steps: int) -> None:
+def adamw(
+        p: Array,
+        g: Array,
+        m: Array,
+        v: Array,
+        lr: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        steps: int) -> None:
     """Update a parameter p and the running means m and v of g and g^2, in place, in a step of this
     number from 1 on  (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm
     2)."""
@@ -502,8 +577,14 @@ def adamw_of_each(updates: Sequence[tuple]) -> None:
             **settings)
 
 
-def muon(p: Array, g: Array, m: Array, lr: float, momentum: float, weight_decay: float,
-         ns_steps: int) -> None:
+def muon(
+        p: Array,
+        g: Array,
+        m: Array,
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        ns_steps: int) -> None:
     """Update a matrix p and the momentum m, in place.  Newton-Schulz steps make z nearly orthogonal
     (Jordan et al. 2024, "Muon")."""
     a, b, c = MUON

@@ -98,8 +98,11 @@ class Added(NamedTuple):
     add: Callable[..., None]
     ids: np.ndarray | None = None
 
-    def to(self, parent: Any, total: "np.ndarray | Rows | None", writable: bool
-           ) -> "np.ndarray | Rows":
+    def to(
+            self,
+            parent: Any,
+            total: "np.ndarray | Rows | None",
+            writable: bool) -> "np.ndarray | Rows":
         """Return the sum with the gradient that a parent has so far, which is written into if that
         is allowed.  The first sum of a leaf of which few rows were read is kept as `Rows`."""
         if total is None:

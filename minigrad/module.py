@@ -164,7 +164,11 @@ def _walk(path, value, above=(), seen=None):
     above = *above, id(value)
     for below, part in _entries(path, value):
         if id(part) not in above:
-            yield from _walk(below, part, above, seen)
+            yield from _walk(
+                below,
+                part,
+                above,
+                seen)
 
 
 def _entries(path: str, value: Any) -> Iterable[tuple[str, Any]]:

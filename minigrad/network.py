@@ -87,13 +87,21 @@ def linear(x: Array, weight: Array, bias: Array = None):
     """
     axes = "x (..., inputs), weight (outputs, inputs), bias (outputs)"
     if isinstance(weight, Packed):
-        _check_shapes(axes, x, weight, bias)
+        _check_shapes(
+            axes,
+            x,
+            weight,
+            bias)
         x, bias = one_type(x, bias)
         y = product(x, weight)
         if bias is not None:
             y += bias
         return y, (lambda g: product_vjp(g, weight), None, formulas.column_sum)
-    x, weight, bias = _fitting(axes, x, weight, bias)
+    x, weight, bias = _fitting(
+        axes,
+        x,
+        weight,
+        bias)
 
     return formulas.linear(x, weight, bias), (
         lambda g: formulas.matmul(g, weight),
@@ -102,7 +110,12 @@ def linear(x: Array, weight: Array, bias: Array = None):
 
 
 @op
-def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
+def mlp(
+        x: Array,
+        up: Array,
+        up_bias: Array,
+        down: Array,
+        down_bias: Array,
         activation: str = "gelu"):
     """linear(f(h), down, down_bias) of h = linear(x, up, up_bias), with f the GELU or as
     `activation` says: (..., C), (F, C), (F,), (P, F), (P,) -> (..., P).  A bias may be None.
@@ -112,8 +125,13 @@ def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
     It is one op so that only one of h and f(h) is kept.  The GELU keeps h, and backward computes
     f(h) again with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
     """
-    arguments = _fitting("x (..., C), up (F, C), up_bias (F), down (P, F), down_bias (P)",
-                         x, up, up_bias, down, down_bias)
+    arguments = _fitting(
+        "x (..., C), up (F, C), up_bias (F), down (P, F), down_bias (P)",
+        x,
+        up,
+        up_bias,
+        down,
+        down_bias)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {brief(activation)}; "
                          "a gated MLP is linear(swiglu(gate, h), down, down_bias)")
@@ -124,7 +142,15 @@ def mlp(x: Array, up: Array, up_bias: Array, down: Array, down_bias: Array,
     has_down = None if down_bias is None else True
 
     def vjp(g):
-        return formulas.mlp_vjp(g, x, up, has_up, down, has_down, kept, activation)
+        return formulas.mlp_vjp(
+            g,
+            x,
+            up,
+            has_up,
+            down,
+            has_down,
+            kept,
+            activation)
     return y, vjp
 
 
@@ -151,8 +177,11 @@ def embedding(ids: Array, weight: Array):
 
 
 @op
-def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
-                  rng: np.random.Generator | None = None):
+def embedding_bag(
+        ids: Array,
+        weight: Array,
+        p: float = 0.0,
+        rng: np.random.Generator | None = None):
     """Sums of n rows of a table, (..., n) integers below V, (V, C) -> (..., C), as PyTorch's op of
     mode "sum".  With an rng, rows are dropped with probability p, others scaled by 1 / (1 - p).
 
@@ -169,7 +198,11 @@ def _added_to_table(bags, drop):
     """Return the vjp to a table of the sums of rows, (..., n): each row gets g of its sums."""
     def dtable(g):
         def add(total, ids=bags):
-            formulas.add_rows(total, ids, g, drop)
+            formulas.add_rows(
+                total,
+                ids,
+                g,
+                drop)
         return Added(add, bags)
     return dtable
 
@@ -212,8 +245,13 @@ def _log_softmax(x, axis):
 
 
 @op
-def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100,
-                  reduction: str = "mean", weight: Array = None, label_smoothing: float = 0.0):
+def cross_entropy(
+        logits: Array,
+        targets: Array,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        weight: Array = None,
+        label_smoothing: float = 0.0):
     """Mean of -log softmax(logits)[target] in nats, (..., V), (...) integers -> ().
     Back:  dlogits = g (softmax(logits) - 1 at the target) / n, for n targets.
 
@@ -228,14 +266,28 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100,
     _check_shapes("logits (..., V), targets (...)", logits, targets)
     logits, = one_type(logits)
     shape = logits.shape
-    targets = _numbers_below(shape[-1], targets, "target", ignore_index).reshape(-1)
+    targets = _numbers_below(
+        shape[-1],
+        targets,
+        "target",
+        ignore_index)
+    targets = targets.reshape(-1)
     logits = logits.reshape(targets.size, shape[-1])
     if weight is None and label_smoothing == 0:
         losses, slopes, total = formulas.cross_entropy(logits, targets, ignore_index)
     else:
         losses, slopes, total = _weighted_cross_entropy(
-            logits, targets, ignore_index, weight, label_smoothing)
-    return _reduce_targets(losses, slopes, total, reduction, shape)
+            logits,
+            targets,
+            ignore_index,
+            weight,
+            label_smoothing)
+    return _reduce_targets(
+        losses,
+        slopes,
+        total,
+        reduction,
+        shape)
 
 
 def _weighted_cross_entropy(logits, targets, ignored, weight, smoothing):
@@ -245,7 +297,11 @@ def _weighted_cross_entropy(logits, targets, ignored, weight, smoothing):
         raise ValueError("label_smoothing is a share of at least 0 and at most 1; this is "
                          f"{brief(smoothing)}")
     R, V = logits.shape
-    counts, classes, weight = _target_weights(logits, targets, ignored, weight)
+    counts, classes, weight = _target_weights(
+        logits,
+        targets,
+        ignored,
+        weight)
     if not smoothing:
         losses, slopes, _ = formulas.cross_entropy(logits, targets, ignored)
         return losses * counts, slopes * counts[:, None], counts.sum()
@@ -305,22 +361,40 @@ def _reduce(losses, reduction, total):
 
 
 @op
-def nll_loss(log_probs: Array, targets: Array, ignore_index: int = -100, reduction: str = "mean",
-             weight: Array = None):
+def nll_loss(
+        log_probs: Array,
+        targets: Array,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        weight: Array = None):
     """Mean of -log_probs[target], (..., V), (...) integers -> (), as of a log_softmax; settings as
     those of `cross_entropy`.  The classes are the last axis.
     Back:  dlog_probs = -g / n at each of n targets, else 0."""
     _check_shapes("log_probs (..., V), targets (...)", log_probs, targets)
     log_probs, = one_type(log_probs)
     shape = log_probs.shape
-    targets = _numbers_below(shape[-1], targets, "target", ignore_index).reshape(-1)
+    targets = _numbers_below(
+        shape[-1],
+        targets,
+        "target",
+        ignore_index)
+    targets = targets.reshape(-1)
     log_probs = rows(log_probs)
-    counts, classes, _ = _target_weights(log_probs, targets, ignore_index, weight)
+    counts, classes, _ = _target_weights(
+        log_probs,
+        targets,
+        ignore_index,
+        weight)
     places = np.arange(targets.size), classes
     losses = np.where(targets == ignore_index, 0, -log_probs[places]) * counts
     slopes = np.zeros_like(log_probs)
     slopes[places] = -counts
-    return _reduce_targets(losses, slopes, counts.sum(), reduction, shape)
+    return _reduce_targets(
+        losses,
+        slopes,
+        counts.sum(),
+        reduction,
+        shape)
 
 
 @op
@@ -352,19 +426,37 @@ def binary_cross_entropy_with_logits(logits: Array, targets: Array, reduction: s
 
 
 @op
-def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = NORM_EPS):
+def layer_norm(
+        x: Array,
+        weight: Array = None,
+        bias: Array = None,
+        eps: float = NORM_EPS):
     """Bring the last axis to mean 0, variance 1; scale, shift: (..., C), (C,), (C,) -> (..., C)."""
-    return _norm(x, weight, bias, eps, centred=True)
+    return _norm(
+        x,
+        weight,
+        bias,
+        eps,
+        centred=True)
 
 
 @op
 def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS):
     """Divide the last axis by its root mean square, then scale: (..., C), (C,) -> (..., C)."""
-    return _norm(x, weight, None, eps, centred=False)
+    return _norm(
+        x,
+        weight,
+        None,
+        eps,
+        centred=False)
 
 
 def _norm(x, weight, bias, eps, centred):
-    x, weight, bias = _fitting("x (..., C), weight (C), bias (C)", x, weight, bias)
+    x, weight, bias = _fitting(
+        "x (..., C), weight (C), bias (C)",
+        x,
+        weight,
+        bias)
     C = x.shape[-1]
     if weight is None:
         weight = np.ones(C, x.dtype)
@@ -417,10 +509,15 @@ OPS["dropout"] = dropout
 
 
 @op
-def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array = None,
-                                 dropout_p: float = 0.0, is_causal: bool = False,
-                                 scale: float | None = None,
-                                 rng: np.random.Generator | None = None):
+def scaled_dot_product_attention(
+        query: Array,
+        key: Array,
+        value: Array,
+        attn_mask: Array = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        rng: np.random.Generator | None = None):
     """softmax(query key^T scale + mask) value: (..., T, D), (..., S, D), (..., S, E) -> (..., T, E)
 
     The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), is true where a
@@ -428,7 +525,11 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     query t attends to keys up to t.  A query that may attend to no key gets 0.  Weights are dropped
     if and only if an rng is given.
     """
-    inputs = _fitting("query (..., T, D), key (..., S, D), value (..., S, E)", query, key, value)
+    inputs = _fitting(
+        "query (..., T, D), key (..., S, D), value (..., S, E)",
+        query,
+        key,
+        value)
     q, k, v = [_by_head(x) for x in inputs]
     *lead, T, D = query.shape
     shape = *lead, T, key.shape[-2]         # of the weights
@@ -438,8 +539,16 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     if scale is None:
         scale = (D or 1) ** -0.5
     drop = _dropout_settings(dropout_p, rng, shape)
-    settings = AttentionSettings(mask, is_causal, float(scale), drop)
-    out, top, inverse = formulas.attention(q, k, v, settings)
+    settings = AttentionSettings(
+        mask,
+        is_causal,
+        float(scale),
+        drop)
+    out, top, inverse = formulas.attention(
+        q,
+        k,
+        v,
+        settings)
 
     def vjp(g):
         gradients = formulas.attention_vjp(
@@ -475,9 +584,13 @@ def _added(mask, dtype):
 
 
 @op
-def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
-                   dropout_p: float = 0.0, is_causal: bool = False,
-                   rng: np.random.Generator | None = None):
+def self_attention(
+        qkv: Array,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        rng: np.random.Generator | None = None):
     """scaled_dot_product_attention of H heads from their packed projections and back to channels:
     (..., T, (H + 2 G) D) -> (..., T, H D), with G = num_kv_heads, by default H.
 
@@ -498,7 +611,11 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     settings = AttentionSettings(causal=is_causal, scale=D ** -0.5, drop=drop)
     B = math.prod(lead)
     packed = qkv.reshape(B, T, C)
-    out, top, inverse = formulas.self_attention(packed, H, G, settings)
+    out, top, inverse = formulas.self_attention(
+        packed,
+        H,
+        G,
+        settings)
 
     def vjp(g):
         dqkv = formulas.self_attention_vjp(
@@ -527,8 +644,13 @@ class RotaryScaling(NamedTuple):
 
 
 @op
-def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE, first: int = 0,
-           scaling: RotaryScaling | None = None):
+def rotary(
+        x: Array,
+        num_heads: int,
+        d_key: int,
+        base: float = ROTARY_BASE,
+        first: int = 0,
+        scaling: RotaryScaling | None = None):
     """Rotate each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
     t base^(-2 i / D), so that q . k depends on their distance: (..., T, W) -> (..., T, W).
 
@@ -537,7 +659,13 @@ def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE, firs
     turn more slowly.  Back:  rotate by the opposite angle.
     """
     x, = one_type(x)
-    cos, sin = _turns(x, num_heads, d_key, base, first, scaling)
+    cos, sin = _turns(
+        x,
+        num_heads,
+        d_key,
+        base,
+        first,
+        scaling)
 
     def dx(g):
         return formulas.rotate(g, cos, -sin)
@@ -545,9 +673,14 @@ def rotary(x: Array, num_heads: int, d_key: int, base: float = ROTARY_BASE, firs
 
 
 @op
-def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
-            eps: float = NORM_EPS, first: int = 0,
-            scaling: RotaryScaling | None = None):
+def qk_norm(
+        x: Array,
+        num_heads: int,
+        d_key: int,
+        base: float | None = None,
+        eps: float = NORM_EPS,
+        first: int = 0,
+        scaling: RotaryScaling | None = None):
     """Divide each head's channels by their root mean square, and with a `base` then rotate them as
     `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, rotated back.
 
@@ -559,11 +692,29 @@ def qk_norm(x: Array, num_heads: int, d_key: int, base: float | None = None,
     Zhang & Sennrich 2019, section 4.
     """
     x, = one_type(x)
-    cos, sin = _turns(x, num_heads, d_key, base, first, scaling)
-    y, rstd = formulas.norm_heads(x, cos, sin, num_heads, d_key, eps)
+    cos, sin = _turns(
+        x,
+        num_heads,
+        d_key,
+        base,
+        first,
+        scaling)
+    y, rstd = formulas.norm_heads(
+        x,
+        cos,
+        sin,
+        num_heads,
+        d_key,
+        eps)
 
     def dx(g):
-        return formulas.norm_heads_vjp(g, y, rstd, cos, sin, d_key)
+        return formulas.norm_heads_vjp(
+            g,
+            y,
+            rstd,
+            cos,
+            sin,
+            d_key)
     return y, (dx,)
 
 
@@ -579,13 +730,25 @@ def _turns(x, num_heads, D, base, first, scaling):
     if D % 2 or not base > 0:
         raise ValueError("channels are turned in pairs, by a base above 0; a head has "
                          f"{D} channels, and the base is {base}")
-    return rotary_angles(T, D, x.dtype, num_heads, base, first, scaling)
+    return rotary_angles(
+        T,
+        D,
+        x.dtype,
+        num_heads,
+        base,
+        first,
+        scaling)
 
 
 @lru_cache(maxsize=8)
-def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float = ROTARY_BASE,
-                  first: int = 0,
-                  scaling: RotaryScaling | None = None) -> tuple[np.ndarray, np.ndarray]:
+def rotary_angles(
+        T: int,
+        D: int,
+        dtype: type,
+        num_heads: int = 1,
+        base: float = ROTARY_BASE,
+        first: int = 0,
+        scaling: RotaryScaling | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return cosine and sine of the angles of `rotary`, (T, num_heads D / 2) each.  The arrays are
     cached; do not change them."""
     frequencies = rotary_frequencies(D, base)

@@ -28,7 +28,11 @@ def __getattr__(name: str) -> NoReturn:
     raise habits.missing("minigrad.nn", name, habits.OF_NAMESPACE)
 
 
-def normal(rng: Rng, shape: tuple[int, ...], std: float, dtype: type | None) -> Tensor:
+def normal(
+        rng: Rng,
+        shape: tuple[int, ...],
+        std: float,
+        dtype: type | None) -> Tensor:
     """Return a parameter drawn from a normal distribution of mean 0; without a dtype, of `full`.
     The draw is in float64, so that the float32 model is the rounded float64 one.
 
@@ -39,7 +43,11 @@ def normal(rng: Rng, shape: tuple[int, ...], std: float, dtype: type | None) -> 
     return full(shape, std * _generator(rng).standard_normal(shape), dtype)
 
 
-def uniform(rng: Rng, shape: tuple[int, ...], bound: float, dtype: type | None) -> Tensor:
+def uniform(
+        rng: Rng,
+        shape: tuple[int, ...],
+        bound: float,
+        dtype: type | None) -> Tensor:
     """Return a parameter drawn evenly between -bound and bound; without a dtype, of `full`.
 
     Raises a TypeError if `rng` is no generator.
@@ -87,17 +95,33 @@ class Linear(Module):
     """
     bias = None
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = True,
-                 rng: Rng = None,
-                 std: float | None = None,
-                 dtype: type = np.float32) -> None:
+    def __init__(
+            self,
+            inputs: int,
+            outputs: int,
+            bias: bool = True,
+            rng: Rng = None,
+            std: float | None = None,
+            dtype: type = np.float32) -> None:
         if std is None:
             bound = 1 / math.sqrt(max(1, inputs))
-            self.weight = uniform(rng, (outputs, inputs), bound, dtype)
+            self.weight = uniform(
+                rng,
+                (outputs, inputs),
+                bound,
+                dtype)
         else:
-            self.weight = normal(rng, (outputs, inputs), std, dtype)
+            self.weight = normal(
+                rng,
+                (outputs, inputs),
+                std,
+                dtype)
         if bias and std is None:
-            self.bias = uniform(rng, (outputs,), bound, dtype)
+            self.bias = uniform(
+                rng,
+                (outputs,),
+                bound,
+                dtype)
         elif bias:
             self.bias = full((outputs,), 0, dtype)
 
@@ -106,7 +130,11 @@ class Linear(Module):
             return ops.linear(x, self.weight, self.bias)
         except ValueError:
             outputs, inputs = self.weight.shape
-            check_channels(self, x, inputs, outputs)
+            check_channels(
+                self,
+                x,
+                inputs,
+                outputs)
             raise
 
 
@@ -114,11 +142,18 @@ class Embedding(Module):
     """A row of the weight for each id: (...) -> (..., channels).  The weights are normal, with a
     standard deviation of 1, as in PyTorch, or of `std`."""
 
-    def __init__(self, count: int, channels: int,
-                 rng: Rng = None,
-                 dtype: type = np.float32,
-                 std: float = 1.0) -> None:
-        self.weight = normal(rng, (count, channels), std, dtype)
+    def __init__(
+            self,
+            count: int,
+            channels: int,
+            rng: Rng = None,
+            dtype: type = np.float32,
+            std: float = 1.0) -> None:
+        self.weight = normal(
+            rng,
+            (count, channels),
+            std,
+            dtype)
 
     def __call__(self, ids: np.ndarray) -> Tensor:
         return ops.embedding(ids, self.weight)
@@ -128,9 +163,12 @@ class LayerNorm(Module):
     """Normalise the channels to mean 0, variance 1, then scale and shift: (..., C) -> (..., C)."""
     bias = None
 
-    def __init__(self, channels: int, bias: bool = True,
-                 dtype: type = np.float32,
-                 eps: float = NORM_EPS) -> None:
+    def __init__(
+            self,
+            channels: int,
+            bias: bool = True,
+            dtype: type = np.float32,
+            eps: float = NORM_EPS) -> None:
         self.weight = full((channels,), 1, dtype)
         if bias:
             self.bias = full((channels,), 0, dtype)
@@ -138,7 +176,11 @@ class LayerNorm(Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         try:
-            return ops.layer_norm(x, self.weight, self.bias, self.eps)
+            return ops.layer_norm(
+                x,
+                self.weight,
+                self.bias,
+                self.eps)
         except ValueError:
             check_channels(self, x, *self.weight.shape)
             raise
@@ -152,9 +194,11 @@ class RMSNorm(Module):
     """
     weight = bias = None
 
-    def __init__(self, channels: int | None = None,
-                 dtype: type = np.float32,
-                 eps: float = NORM_EPS) -> None:
+    def __init__(
+            self,
+            channels: int | None = None,
+            dtype: type = np.float32,
+            eps: float = NORM_EPS) -> None:
         if channels is not None:
             self.weight = full((channels,), 1, dtype)
         self.eps = eps

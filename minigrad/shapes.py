@@ -39,7 +39,11 @@ def mean(x: Array, axis: Axes = None, keepdims: bool = False):
 
 
 @op
-def var(x: Array, axis: Axes = None, keepdims: bool = False, correction: float = 0):
+def var(
+        x: Array,
+        axis: Axes = None,
+        keepdims: bool = False,
+        correction: float = 0):
     """Variance over some axes, over all by default: the sum of (x - mean)^2 / (n - correction).
 
     The correction is 0 by default, as NumPy's (which also calls it ddof); PyTorch's default is 1.
@@ -47,7 +51,11 @@ def var(x: Array, axis: Axes = None, keepdims: bool = False, correction: float =
     """
     x, = one_type(x)
     axis = _as_axes(axis)
-    variance, deviations, freedom = _moments(x, axis, keepdims, correction)
+    variance, deviations, freedom = _moments(
+        x,
+        axis,
+        keepdims,
+        correction)
 
     def dx(g):
         return _expanded(g, axis, keepdims) * (2 * deviations / freedom)
@@ -55,12 +63,20 @@ def var(x: Array, axis: Axes = None, keepdims: bool = False, correction: float =
 
 
 @op
-def std(x: Array, axis: Axes = None, keepdims: bool = False, correction: float = 0):
+def std(
+        x: Array,
+        axis: Axes = None,
+        keepdims: bool = False,
+        correction: float = 0):
     """Standard deviation over some axes, over all by default: the square root of `var`, whose
     correction it takes.  Where it is 0, the gradient is 0, as in PyTorch."""
     x, = one_type(x)
     axis = _as_axes(axis)
-    variance, deviations, freedom = _moments(x, axis, keepdims, correction)
+    variance, deviations, freedom = _moments(
+        x,
+        axis,
+        keepdims,
+        correction)
     y = np.sqrt(variance)
 
     def dx(g):
@@ -85,7 +101,12 @@ def max_(x: Array, axis: Axes = None, keepdims: bool = False):
     """Maximum over some axes, over all by default; equal maxima share the gradient evenly."""
     axis = _as_axes(axis)
     value = x.max(axis=axis, keepdims=keepdims)
-    return value, (_extremum_vjp(x, value, axis, keepdims),)
+    dx = _extremum_vjp(
+        x,
+        value,
+        axis,
+        keepdims)
+    return value, (dx,)
 
 
 @op
@@ -93,7 +114,12 @@ def min_(x: Array, axis: Axes = None, keepdims: bool = False):
     """Minimum over some axes, over all by default; equal minima share the gradient evenly."""
     axis = _as_axes(axis)
     value = x.min(axis=axis, keepdims=keepdims)
-    return value, (_extremum_vjp(x, value, axis, keepdims),)
+    dx = _extremum_vjp(
+        x,
+        value,
+        axis,
+        keepdims)
+    return value, (dx,)
 
 
 def _extremum_vjp(x, value, axis, keepdims):
@@ -214,7 +240,11 @@ def _several(arrays):
 
 
 @op
-def pad(x: Array, pad_width: object, mode: str = "constant", constant_values: object = 0):
+def pad(
+        x: Array,
+        pad_width: object,
+        mode: str = "constant",
+        constant_values: object = 0):
     """x with more elements before and after it along each axis: `constant_values`, or, in one of
     the modes "edge", "reflect", "symmetric" and "wrap", elements of x.
 
@@ -349,11 +379,31 @@ def einsum(subscripts: str, x: Array, y: Array = None, *more: Array):
         x, y = one_type(x, y)
 
     def dx(g):
-        return _einsum_vjp(g, out_letters, y, y_letters, x_letters, sizes)
+        return _einsum_vjp(
+            g,
+            out_letters,
+            y,
+            y_letters,
+            x_letters,
+            sizes)
 
     def dy(g):
-        return _einsum_vjp(g, out_letters, x, x_letters, y_letters, sizes)
-    return _contracted(x, x_letters, y, y_letters, out_letters, sizes), (None, dx, dy)
+        return _einsum_vjp(
+            g,
+            out_letters,
+            x,
+            x_letters,
+            y_letters,
+            sizes)
+
+    value = _contracted(
+        x,
+        x_letters,
+        y,
+        y_letters,
+        out_letters,
+        sizes)
+    return value, (None, dx, dy)
 
 
 @lru_cache(maxsize=256)
@@ -392,8 +442,20 @@ def _contracted(x, x_letters, y, y_letters, out_letters, sizes):
     summed = sorted(in_x & in_y - in_out)
     left = sorted(in_x & in_out - in_y)
     right = sorted(in_y & in_out - in_x)
-    a = _as_matrices(x, x_letters, shared, left, summed, sizes)
-    b = _as_matrices(y, y_letters, shared, summed, right, sizes)
+    a = _as_matrices(
+        x,
+        x_letters,
+        shared,
+        left,
+        summed,
+        sizes)
+    b = _as_matrices(
+        y,
+        y_letters,
+        shared,
+        summed,
+        right,
+        sizes)
     if not summed:
         value = a * b
     elif a.dtype.kind == "f":
@@ -419,7 +481,13 @@ def _einsum_vjp(g, out_letters, other, other_letters, letters, sizes):
     """Return the gradient of an array with these letters, from g and the other array."""
     there = out_letters + other_letters
     reached = [letter for letter in dict.fromkeys(letters) if letter in there]
-    dx = _contracted(g, out_letters, other, other_letters, reached, sizes)
+    dx = _contracted(
+        g,
+        out_letters,
+        other,
+        other_letters,
+        reached,
+        sizes)
     if len(reached) == len(letters):
         return dx
     alone = set(letters) - set(reached)         # summed over: each element gets the same

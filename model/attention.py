@@ -22,10 +22,13 @@ from model.config import head_problems
 from model.layers import STD
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor,
-              mask: np.ndarray | None = None,
-              dropout: float = 0.0,
-              rng: Rng = None) -> tuple[Tensor, Tensor]:
+def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: np.ndarray | None = None,
+        dropout: float = 0.0,
+        rng: Rng = None) -> tuple[Tensor, Tensor]:
     """softmax(Q K^T / sqrt(D) + mask) V, (..., T, E), and the weights before dropout, (..., T, S).
 
     A float mask is added; a bool mask is true where a query may attend.  A query that may attend to
@@ -92,12 +95,16 @@ class MultiHeadAttention(Module):
     Source: Vaswani et al. 2017, section 3.2.2.
     """
 
-    def __init__(self, d_in: int, d_out: int, num_heads: int,
-                 dropout: float = 0.0,
-                 bias: bool = False,
-                 rng: Rng = None,
-                 dtype: type = np.float32,
-                 options: AttentionOptions = AttentionOptions()) -> None:
+    def __init__(
+            self,
+            d_in: int,
+            d_out: int,
+            num_heads: int,
+            dropout: float = 0.0,
+            bias: bool = False,
+            rng: Rng = None,
+            dtype: type = np.float32,
+            options: AttentionOptions = AttentionOptions()) -> None:
         H = num_heads
         G = H if options.num_kv_heads is None else options.num_kv_heads
         check_heads(H, G)
@@ -126,8 +133,13 @@ class MultiHeadAttention(Module):
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
         qkv = self.project(x)                                               # (..., T, W)
-        mixed = mg.self_attention(qkv, self.heads, self.kv_heads, self.dropout,
-                                  is_causal=True, rng=rng)
+        mixed = mg.self_attention(
+            qkv,
+            self.heads,
+            self.kv_heads,
+            self.dropout,
+            is_causal=True,
+            rng=rng)
         return self.out(mixed)                                              # (..., T, d_out)
 
     def project(self, x: Tensor, first: int = 0) -> Tensor:
@@ -137,20 +149,32 @@ class MultiHeadAttention(Module):
         turned = self.heads + self.kv_heads         # heads of queries and keys
         base = self.options.rotary_base
         if self.options.qk_norm:
-            return mg.qk_norm(qkv, turned, self.d_head, base,
-                              first=first,
-                              scaling=self.options.rotary_scaling)
+            return mg.qk_norm(
+                qkv,
+                turned,
+                self.d_head,
+                base,
+                first=first,
+                scaling=self.options.rotary_scaling)
         if base is not None:
-            return mg.rotary(qkv, turned, self.d_head, base,
-                             first=first,
-                             scaling=self.options.rotary_scaling)
+            return mg.rotary(
+                qkv,
+                turned,
+                self.d_head,
+                base,
+                first=first,
+                scaling=self.options.rotary_scaling)
         return qkv
 
     def weights(self, x: Tensor) -> np.ndarray:
         """Return each head's attention weights, by the plain formula, without dropout:
         (..., T, d_in) -> (..., H, T, T)."""
         query, key, value = self.split(self.project(x))
-        _, weights = attention(query, key, value, self.mask(x))
+        _, weights = attention(
+            query,
+            key,
+            value,
+            self.mask(x))
         return weights.data
 
     def mask(self, x: Tensor) -> np.ndarray:

@@ -131,7 +131,11 @@ def prepare(
     return beginning
 
 
-def refuse_mistakes(mistakes: Sequence[str], flags: Values, parser: Parser, ranks: Ranks) -> None:
+def refuse_mistakes(
+        mistakes: Sequence[str],
+        flags: Values,
+        parser: Parser,
+        ranks: Ranks) -> None:
     """Exit with this rank's mistakes on the command line, unless the first rank has some, too:
     `prepare` then answers those for all.  Refuse ranks that differ, and warn of flags given twice.
     """

@@ -31,17 +31,30 @@ class NGramEmbedding(Embedding):
     "Over-Tokenized Transformer", section 3.
     """
 
-    def __init__(self, n: int, rows: int, channels: int,
-                 rng: Rng = None,
-                 dtype: type = np.float32,
-                 dropout: float = 0.0) -> None:
-        super().__init__(rows, channels, rng, dtype, STD)
+    def __init__(
+            self,
+            n: int,
+            rows: int,
+            channels: int,
+            rng: Rng = None,
+            dtype: type = np.float32,
+            dropout: float = 0.0) -> None:
+        super().__init__(
+            rows,
+            channels,
+            rng,
+            dtype,
+            STD)
         self.n = n
         self.dropout = dropout
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         rows = formulas.ngram_rows(ids, self.n, len(self.weight.data))      # (..., T, n - 1)
-        return mg.embedding_bag(rows, self.weight, self.dropout, rng)
+        return mg.embedding_bag(
+            rows,
+            self.weight,
+            self.dropout,
+            rng)
 
 
 class MLP(Module):
@@ -54,18 +67,39 @@ class MLP(Module):
     """
     gate = None
 
-    def __init__(self, channels: int, bias: bool = True,
-                 rng: Rng = None,
-                 std_out: float = STD,
-                 dtype: type = np.float32,
-                 activation: str = "gelu",
-                 inner: int | None = None) -> None:
+    def __init__(
+            self,
+            channels: int,
+            bias: bool = True,
+            rng: Rng = None,
+            std_out: float = STD,
+            dtype: type = np.float32,
+            activation: str = "gelu",
+            inner: int | None = None) -> None:
         inner = 4 * channels if inner is None else inner
         self.activation = activation
         if activation == "swiglu":
-            self.gate = Linear(channels, inner, bias, rng, STD, dtype)
-        self.up = Linear(channels, inner, bias, rng, STD, dtype)
-        self.down = Linear(inner, channels, bias, rng, std_out, dtype)
+            self.gate = Linear(
+                channels,
+                inner,
+                bias,
+                rng,
+                STD,
+                dtype)
+        self.up = Linear(
+            channels,
+            inner,
+            bias,
+            rng,
+            STD,
+            dtype)
+        self.down = Linear(
+            inner,
+            channels,
+            bias,
+            rng,
+            std_out,
+            dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.gate is not None:
@@ -73,7 +107,13 @@ class MLP(Module):
         # down(gelu(up(x))), in one op that keeps less for backward
         up, down = self.up, self.down
         try:
-            return mg.mlp(x, up.weight, up.bias, down.weight, down.bias, self.activation)
+            return mg.mlp(
+                x,
+                up.weight,
+                up.bias,
+                down.weight,
+                down.bias,
+                self.activation)
         except ValueError:
             check_channels(self, x, up.weight.shape[1])
             raise

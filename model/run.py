@@ -137,7 +137,11 @@ class State:
         self.skipped = 0            # steps that were not taken
         self.skipped_in_row = 0     # those of them after the last one that was taken
 
-    def note_step(self, loss: float, seconds: float, taken: bool = True) -> None:
+    def note_step(
+            self,
+            loss: float,
+            seconds: float,
+            taken: bool = True) -> None:
         """Count a step, with its training loss and its time; one that was not taken is skipped."""
         self.iteration += 1
         self.seconds += seconds

@@ -47,12 +47,13 @@ class Block(Module):
         # The residual stream sums 2 n_layer of these outputs.
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
         base = config.rotary_base if config.position == "rotary" else None
-        options = AttentionOptions(num_kv_heads=config.n_kv_head,
-                                   rotary_base=base,
-                                   qk_norm=config.qk_norm,
-                                   std_out=std_out,
-                                   rotary_scaling=config.rotary_scaling,
-                                   out_bias=config.attention_out_bias)
+        options = AttentionOptions(
+            num_kv_heads=config.n_kv_head,
+            rotary_base=base,
+            qk_norm=config.qk_norm,
+            std_out=std_out,
+            rotary_scaling=config.rotary_scaling,
+            out_bias=config.attention_out_bias)
         self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(
             d_in=C,
@@ -92,7 +93,11 @@ class Transformer(Module):
     """
     Config = TransformerConfig
 
-    def __init__(self, config: TransformerConfig, seed: int = 0, dtype: type = np.float32) -> None:
+    def __init__(
+            self,
+            config: TransformerConfig,
+            seed: int = 0,
+            dtype: type = np.float32) -> None:
         c = config
         V, C = c.vocab_size, c.n_embd
         rng = generator(seed, "weights")
@@ -134,7 +139,11 @@ class Transformer(Module):
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
         return self.output(self.states(ids, rng))                               # (B, T, V)
 
-    def loss(self, ids: np.ndarray, targets: np.ndarray, rng: Rng = None) -> Tensor:
+    def loss(
+            self,
+            ids: np.ndarray,
+            targets: np.ndarray,
+            rng: Rng = None) -> Tensor:
         """Return the loss that training lowers: the mean of -log p of the targets, in nats,
         (B, T), (B, T) -> ().  Dropout is applied if and only if `rng` is given."""
         logits = self(ids, rng)                                                 # (B, T, V)
