@@ -340,14 +340,19 @@ def _are_usual(takes_array, *types):
 def _unwrapped(args, takes_array, are_usual):
     """Return the arguments of an op as `_converted` does.  If their types are usual, there is
     nothing to convert but Tensors, and no value is looked at."""
-    if not are_usual(*map(type, args)):
-        return _converted(args, takes_array)
-    arrays = [*args]
-    nodes = [None] * len(args)
-    for i, arg in enumerate(args):
+    arrays = []
+    nodes = []
+    tensors = 0
+    for arg in args:
         if type(arg) is Tensor:
-            arrays[i] = arg._data
-            nodes[i] = arg.node
+            arrays.append(arg._data)
+            nodes.append(arg.node)
+            tensors += 1
+        else:
+            arrays.append(arg)
+            nodes.append(None)
+    if tensors < len(args) and not are_usual(*map(type, args)):
+        return _converted(args, takes_array)
     return args, arrays, nodes
 
 
@@ -436,7 +441,8 @@ def _record(name, most, trusted, parents, value, vjps):
     if _paused.get() or array.dtype.kind != "f" or not any(parents):
         return out
     if not one_each:
-        parents = parents + [None] * (most - len(parents))      # it may give one for each
+        if len(parents) < most:
+            parents = parents + [None] * (most - len(parents))      # it may give one for each
     elif count != len(parents) or not all(parents) or None in vjps:
         if any(parents[count:]):
             raise ValueError(f"{name} has {count} vjps, and none for a later argument "
