@@ -243,15 +243,20 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
         return partial(op, register=register)
     name = f.__name__.rstrip("_")
     signature = inspect.signature(f, eval_str=True).replace(return_annotation=Tensor)
+    on_tensors = wraps(f)(_on_tensors(f, name, signature))
+    on_tensors.__name__ = name
+    on_tensors.__signature__ = signature
+    if register:
+        _register(name, on_tensors)
+    return on_tensors
+
+
+def _on_tensors(f, name, signature):
+    """Return the op of this name, which calls f on the arrays of Tensors."""
     takes_array, most = _arrays_among(signature.parameters.values())
     are_usual = lru_cache(partial(_are_usual, takes_array))     # types are looked at once
-    record = partial(
-        _record,
-        name,
-        most,
-        f.__module__ in TRUSTED)
+    trusted = f.__module__ in TRUSTED
 
-    @wraps(f)
     def on_tensors(*args, **settings):
         started = perf_counter() if watchers.get() else None
         arrays = args                   # until they are unwrapped
@@ -267,7 +272,14 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             if type(result) is not tuple or len(result) != 2:
                 raise TypeError("an op returns its value and its vjps, as in y, (dx,), and this "
                                 f"returned {brief(result)}")
-            out = record(parents, *result)
+            value, vjps = result
+            out = _record(
+                name,
+                most,
+                trusted,
+                parents,
+                value,
+                vjps)
         except Exception as error:
             error.add_note(f"in {name}({', '.join(map(brief, arrays))})")
             raise
@@ -276,15 +288,9 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
                 name,
                 "forward",
                 started,
-                None,
-                args,
-                out if type(out) is list else [out])
+                inputs=args,
+                outputs=out if type(out) is list else [out])
         return out
-
-    on_tensors.__name__ = name
-    on_tensors.__signature__ = signature
-    if register:
-        _register(name, on_tensors)
     return on_tensors
 
 
@@ -425,7 +431,13 @@ def _record(name, most, trusted, parents, value, vjps):
     """Return the value as a Tensor, with a node if one of its parents can get a gradient; of a list
     of values, a list.  The op has no more than `most` arguments, but for lists of arrays."""
     if type(value) is list:
-        return [_record(name, most, trusted, parents, *pair) for pair in _in_pairs(value, vjps)]
+        of_each = partial(
+            _record,
+            name,
+            most,
+            trusted,
+            parents)
+        return [of_each(*pair) for pair in _in_pairs(value, vjps)]
     out = Tensor(value)
     array = out._data
     one_each = type(vjps) is tuple or type(vjps) is list

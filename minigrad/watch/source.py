@@ -53,7 +53,8 @@ def line_of(frame: FrameType) -> Line:
     if first is None:                           # python -X no_debug_ranges keeps no positions
         first = last = frame.f_lineno
     text = " ".join(linecache.getline(code.co_filename, n) for n in range(first, last + 1))
-    return Line(_relative(code.co_filename), first, " ".join(text.split()))
+    joined = " ".join(text.split()).replace("( ", "(")      # the arguments may begin on a line
+    return Line(_relative(code.co_filename), first, joined)
 
 
 def definition(f: Callable) -> Line:

@@ -40,7 +40,7 @@ def test_a_call_over_several_lines_is_shown_whole_and_what_was_typed_in_without_
     (_, line, _), = lines_of(lambda: mg.add(
         np.ones(2),
         np.zeros(2)))
-    assert line.text.endswith("mg.add( np.ones(2), np.zeros(2)))")
+    assert line.text.endswith("mg.add(np.ones(2), np.zeros(2)))")
     assert lines_of(lambda: eval("mg.exp(np.ones(2))", globals()))[0][1] == ("<string>", 1, "")
 
 
