@@ -1,5 +1,6 @@
 """What pytest does around tests: extras, their order, processes beside them, and fixtures."""
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -57,6 +58,12 @@ def pytest_collection_modifyitems(items):
         needs = item.get_closest_marker("needs")
         if needs and (said := lacking(*needs.args)):
             item.add_marker(pytest.mark.skipif(True, reason=said))
+
+
+def pytest_collection_finish():
+    """Let the garbage collector pass over all that is there now, which stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

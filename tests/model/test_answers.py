@@ -194,6 +194,7 @@ def test_install_command_names_the_folder_of_the_project(monkeypatch):
                                                        f"{ROOT}[mpi]"]
 
 
+@pytest.mark.late
 @pytest.mark.skipif(os.name == "nt", reason="this shell is not that of Windows")
 def test_command_line_is_run_by_the_shell_from_where_the_user_is(tmp_path, trained):
     """Each line that is printed, from one typed in another folder to the next."""

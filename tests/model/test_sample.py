@@ -131,6 +131,7 @@ def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monke
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no such shell")
+@pytest.mark.late
 def test_standard_output_input_or_error_may_be_closed(trained):
     def run(flags):
         return subprocess.run(f"{sys.executable} -m model.sample --out_dir {trained} {flags}",

@@ -12,6 +12,8 @@ from model.explain import graphs
 from model.look import __main__ as look
 from tests.kit import by_name
 
+pytestmark = pytest.mark.late
+
 
 @pytest.mark.parametrize("graph, expected", [
     (graphs.neuron, {"loss": (0.25, 1),

@@ -125,7 +125,7 @@ def test_a_signal_leaves_no_file_half_written(words, name, tmp_path, monkeypatch
 
     def signalled(*_):
         signal.raise_signal(getattr(signal, name))
-    monkeypatch.setattr(command, "page", signalled)
+    monkeypatch.setattr(command, "pictures", signalled)     # for which it trains a model
     monkeypatch.setattr(Exercise, "task", signalled)
     before = signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
