@@ -3,6 +3,7 @@ which few rows were read."""
 import math
 from collections.abc import Callable
 from itertools import zip_longest
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 # The vjps of their ops write into no gradient that they are given.  Kernels would copy a read-only
 # array.
 TRUSTED = "minigrad.elementwise", "minigrad.shapes", "minigrad.network"
+
+ALONE = 2       # references to what only one thing holds, while `getrefcount` looks
 
 
 def read_only(g: np.ndarray) -> np.ndarray:
@@ -74,7 +77,21 @@ class Gradient:
 
     def to_keep(self) -> "np.ndarray | Rows":
         """Return the sum as an array that nobody else holds."""
-        return self.array if self.ours else self.array.copy()
+        if self.ours or self._holds_it_alone():
+            return self.array
+        return self.array.copy()
+
+    def _holds_it_alone(self):
+        """Whether nobody else can read or write the array: a vjp has made it and kept nothing."""
+        if not self.array.flags.carray or getrefcount(self.array) > ALONE:
+            return False
+        if self.array.base is None:
+            return self.array.flags.owndata
+        # A view of a whole array that only the view holds, as of rows that are folded.
+        return (type(self.array.base) is np.ndarray
+                and getrefcount(self.array.base) == ALONE
+                and self.array.base.flags.owndata
+                and self.array.base.size == self.array.size)
 
 
 def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -4,6 +4,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.gradients import Added, Rows, unbroadcast
+from minigrad.plug import watch_ops
 from tests.kit import bag, leaf
 
 
@@ -59,6 +60,65 @@ def test_Added_is_added_to_no_array_that_is_also_another_gradient():
     (read.sum() + ((x + y) * np.ones((2, 3))).sum()).backward()
     assert x.grad.tolist() == [[2, 2, 2], [1, 1, 1]]
     assert y.grad.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("keep, result, copied", [
+    (lambda a: None, lambda a: a, False),
+    (lambda a: None, lambda a: a.reshape(3, 2), False),
+    (lambda a: a, lambda a: a, True),
+    (lambda a: a, lambda a: a.reshape(3, 2), True),
+    (lambda a: a[1:], lambda a: a, True),
+    (lambda a: a[1:], lambda a: a.reshape(3, 2), True),
+    (lambda a: memoryview(a), lambda a: a, True),
+    (lambda a: None, lambda a: np.frombuffer(bytearray(48)).reshape(3, 2), True),
+    (lambda a: None, lambda a: np.zeros((3, 4))[:, :2], True),
+    (lambda a: None, lambda a: np.zeros((4, 2))[:3], True),
+    (lambda a: None, lambda a: np.asfortranarray(a), True),
+    (lambda a: None, lambda a: np.broadcast_to(np.ones(2), (3, 2)), True)],
+    ids=["new", "new, folded", "kept", "its base kept", "its view kept", "a view of its base kept",
+         "its buffer kept", "a strange buffer", "some columns", "some rows", "in column order",
+         "read-only"])
+def test_a_leaf_keeps_what_a_vjp_returns_without_a_copy_only_if_nobody_else_holds_it(
+        keep, result, copied):
+    kept = []
+    places = []
+
+    @mg.op(register=False)
+    def double(x):
+        def dx(g):
+            array = np.full((3, 2), 2.0)
+            kept.append(keep(array))
+            array = result(array)
+            places.append(array.ctypes.data)
+            return array
+        return 2 * x, (dx,)
+    x = leaf(np.ones((3, 2)))
+    double(x).sum().backward()
+    assert (x.grad.ctypes.data != places[0]) == copied
+    x.grad[:] = 7
+    assert not any(np.equal(array, 7).any() for array in kept if array is not None)
+    assert x.grad.flags.carray
+
+
+def test_a_leaf_shares_its_gradient_neither_with_what_it_was_started_from_nor_with_a_leaf():
+    x = leaf(np.ones(3))
+    y = leaf(np.ones(3))
+    start = np.ones(3)
+    (x + y).backward(start)
+    z = leaf(np.ones(3))
+    z.backward(start)
+    events = []
+    w = leaf(np.ones(3))
+    with watch_ops(events.append):
+        mg.exp(w).backward(start)
+    for p in (x, y, z, w):
+        p.grad[:] = 7
+        assert [np.array_equal(q.grad, p.grad) for q in (x, y, z, w)].count(True) == 1
+        p.grad[:] = p.data
+    assert (start == 1).all()
+    w.grad[:] = 7
+    [_, dx], = [event.outputs[0] for event in events if event.direction == "backward"]
+    assert (dx != 7).all()
 
 
 def test_Added_is_added_to_a_sum_in_column_order():
