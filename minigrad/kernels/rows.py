@@ -20,8 +20,8 @@ from minigrad.kernels.compiler.vector_math import exp, log
 from minigrad.kernels.matmul import copy_row
 
 CHUNKS = 16     # of rows; each has its own sums of dweight and dbias, so threads change nothing
-# Rows of a cross entropy that take each of its steps together.  A single row would wait for the end
-# of one step before it begins the next.
+# Rows of a norm or a cross entropy that take each of its steps together.  A single row would wait
+# for the end of one step before it begins the next.
 AT_ONCE = 16
 
 
@@ -173,36 +173,68 @@ def norm_vjp(g, x, weight, mean, rstd, centred):
 @kernel
 def norm_kernel(thread, threads, x: C2, weight: C1, bias: C1, out: C2, mean: C1, rstd: C1,
                 eps: float, centred: bool):
-    for r in share(len(x), thread, threads):
-        mean[r], rstd[r] = normalise(
-            row_of(x, r),
-            weight,
-            bias,
-            eps,
-            centred,
-            row_of(out, r))
+    mine = share(len(x), thread, threads)
+    for first in range(mine.start, mine.stop, AT_ONCE):
+        last = min(first + AT_ONCE, mine.stop)
+        for r in range(first, last):
+            mean[r] = row_mean(row_of(x, r)) if centred else x.dtype.type(0)
+        if centred:
+            for r in range(first, last):
+                mean[r] = exact_mean(row_of(x, r), mean[r])
+        for r in range(first, last):
+            rstd[r] = inverse_rms(row_of(x, r), mean[r], eps)
+        for r in range(first, last):
+            scale_and_shift(
+                row_of(x, r),
+                mean[r],
+                rstd[r],
+                weight,
+                bias,
+                row_of(out, r))
 
 
 @inlined
 def normalise(row, weight, bias, eps, centred, out):
-    """Write the norm of a row to `out`; return its mean and 1 / std."""
-    C = row.size
+    """Write the norm of a row to `out`."""
+    mean = row.dtype.type(0)
+    if centred:
+        mean = exact_mean(row, row_mean(row))
+    rstd = inverse_rms(row, mean, eps)
+    scale_and_shift(
+        row,
+        mean,
+        rstd,
+        weight,
+        bias,
+        out)
+
+
+@inlined
+def row_mean(row):
     real = row.dtype.type
+    return row_sum(row, real(0)) * (real(1) / real(row.size))
+
+
+@inlined
+def exact_mean(row, mean):
+    """Return a mean with what rounding has lost of it."""
+    real = row.dtype.type
+    mean += row_sum(row, mean) * (real(1) / real(row.size))
+    if abs(mean) < np.inf:
+        return mean
+    return mean_of_large(row)
+
+
+@inlined
+def scale_and_shift(row, mean, rstd, weight, bias, out):
+    """Write (row - mean) * rstd * weight + bias to `out`."""
+    C = row.size
     weight = part(weight, 0, C)
     bias = part(bias, 0, C)
     out = part(out, 0, C)
-    mean = real(0)
-    if centred:
-        share = real(1) / real(C)
-        mean = row_sum(row, real(0)) * share
-        mean += row_sum(row, mean) * share      # what rounding lost of the mean
-        if not abs(mean) < np.inf:
-            mean = mean_of_large(row)
-    rstd = inverse_rms(row, mean, eps)
     for c in range(0, C, LANES):
         unit = (load(row, c, 0) - mean) * rstd
         store(out, c, fma(unit, load(weight, c, 0), load(bias, c, 0)))
-    return mean, rstd
 
 
 @serial
