@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from minigrad import changes, formulas
-from minigrad.core import Node, Tensor, brief, timed
+from minigrad.core import Tensor, brief, timed
 from minigrad.gradients import Rows
 from minigrad.words import first_of, number_of
 
 NUMBER = float, int, Real       # the usual ones first, as to ask of Real takes long
+# Whether a step can update an array in place; its shape and type.
+LAYOUT = operator.attrgetter("flags.carray", "shape", "dtype")
 
 
 class Optimizer:
@@ -129,9 +131,9 @@ class Optimizer:
         for kind in self.STATE:
             arrays = getattr(self, kind)
             columns.append([arrays[p] for p in parameters])
-        nodes = [p.node for p in parameters]
+        expected = [(True, p.node.shape, p.node.dtype) for p in parameters]
         for column in columns:
-            if not can_be_updated(column, nodes):
+            if list(map(LAYOUT, column)) != expected:
                 self._make_dense(pairs)
                 return self._with_gradients(pairs)
         return [(*pair, *state) for pair, _, *state in zip(stepped, *columns)]
@@ -344,13 +346,6 @@ def check_once(parameters: list[Tensor]) -> None:
         if place != i:
             raise ValueError(f"parameter {i} is parameter {place} again, and would be stepped "
                              "twice; give each once")
-
-
-def can_be_updated(arrays: list[np.ndarray], nodes: list[Node]) -> bool:
-    """Return whether a step can update each array in place, and it has the shape and type of the
-    parameter with this node."""
-    return all([array.flags.carray and array.shape == node.shape and array.dtype == node.dtype
-                for array, node in zip(arrays, nodes)])
 
 
 def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:

@@ -20,7 +20,11 @@ thread steps a whole matrix, which stays in its cache; the result does not depen
 import ctypes
 import functools
 import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -37,7 +41,8 @@ from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
 
 PIECE = 1 << 14
 VALUES, IDS, COUNT, LENGTH = range(4)   # rows of what `rows_of_gradients` returns
-P, M, G, V = range(4)   # rows of addresses
+P, M, V = range(3)      # rows of addresses
+G = 2                   # of Muon's
 
 _Bytes = ctypes.c_char * 0      # of any buffer, which may be empty
 _ONE_ROW = np.array([0])        # its id
@@ -54,11 +59,14 @@ FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literal
 def adamw_of_each(updates):
     ps, gs, ms, vs, settings = zip(*updates)
     layout, dtype = layout_of(ps)
-    # The data hold the place of a gradient of which not all rows are given.
-    whole = [p if isinstance(g, Rows) else dense(g) for p, g in zip(ps, gs)]
-    at = addresses(ps, ms, whole, vs)
-    adamw_kernel(zeros(dtype), rows_of_gradients(gs, at[G], layout, dtype), at, layout.pieces,
-                 numbers_of_each(settings, dtype), threads_for(layout.total))
+    gs = [g if isinstance(g, Rows) else dense(g) for g in gs]
+    adamw_kernel(
+        zeros(dtype),
+        rows_of_gradients(gs, layout, dtype),
+        known_addresses(ps, ms, vs),
+        layout.pieces,
+        numbers_of_each(settings, dtype),
+        threads_for(layout.total))
 
 
 def numbers_of_each(settings: tuple[dict, ...], dtype: np.dtype) -> np.ndarray:
@@ -82,10 +90,13 @@ def sum_of_squares(xs):
         return formulas.sum_of_squares.plain(xs)
     xs = [x if isinstance(x, Rows) and _in_first_lanes(x) else dense(np.asarray(x)) for x in xs]
     layout, dtype = layout_of(xs)
-    at, = addresses([x.values if isinstance(x, Rows) else x for x in xs])
     sums = np.zeros(len(layout.pieces))
-    sum_of_squares_kernel(np.empty(0, dtype), rows_of_gradients(xs, at, layout, dtype),
-                          layout.pieces, sums, threads_for(layout.total))
+    sum_of_squares_kernel(
+        np.empty(0, dtype),
+        rows_of_gradients(xs, layout, dtype),
+        layout.pieces,
+        sums,
+        threads_for(layout.total))
     return float(sums.sum())
 
 
@@ -125,20 +136,46 @@ def layout_of_sizes(sizes: tuple[int, ...]) -> Layout:
     return Layout(sizes, sum(sizes), np.array(pieces, np.int64).reshape(-1, 3), rows)
 
 
-def rows_of_gradients(gs: list, at: np.ndarray, layout: Layout, dtype: np.dtype) -> np.ndarray:
+def rows_of_gradients(gs: list, layout: Layout, dtype: np.dtype) -> np.ndarray:
     """Return the addresses of the rows of each gradient and of their ids, the number of rows, and
-    their length, (4, gradients).  Those of arrays, each of which is one row, are at these
-    addresses."""
+    their length, (4, gradients).  A dense array is one row."""
     table = layout.rows.copy()
-    table[VALUES] = at
-    for i, g in enumerate(gs):
+    values = []
+    for i, (g, size) in enumerate(zip(gs, layout.sizes)):
         if isinstance(g, Rows):
-            check(g, layout.sizes[i], dtype)
-            table[VALUES, i] = address(g.values, g.values.size, dtype)
+            check(g, size, dtype)
+            values.append(address(g.values, g.values.size, dtype))
             table[IDS, i] = address(g.ids, len(g.ids), np.int64)
             table[COUNT, i] = len(g.ids)
             table[LENGTH, i] = row_length(g)
+        else:
+            values.append(address(g, size, dtype))
+    table[VALUES] = values
     return table
+
+
+_known = {}     # by the ids of arrays, their addresses and weak references to them
+KEPT = 64       # of these, before all are forgotten
+
+
+def known_addresses(*lists: Sequence[np.ndarray]) -> np.ndarray:
+    """Return `addresses` of arrays that stay from step to step, and are looked at the first time
+    only.  NumPy neither moves nor resizes an array to which there is a weak reference.  Once one is
+    freed, what is known of it is forgotten."""
+    arrays = [*chain(*lists)]
+    key = tuple(map(id, arrays))
+    table, _ = _known.get(key, (None, None))
+    if table is None:
+        table = addresses(*lists)
+        forget = partial(_forget, key)
+        if len(_known) >= KEPT:
+            _known.clear()
+        _known[key] = table, [ref(x, forget) for x in arrays]
+    return table
+
+
+def _forget(key, _):
+    _known.pop(key, None)
 
 
 def addresses(*lists: list) -> np.ndarray:
@@ -153,7 +190,8 @@ def addresses(*lists: list) -> np.ndarray:
 def address(x: np.ndarray, size: int, dtype: np.dtype) -> int:
     """Return the address of the first element of a dense array, after checking that there are as
     many as a kernel will take from there, and of its type."""
-    check(x, size, dtype)
+    if x.size != size or x.dtype != dtype:
+        check(x, size, dtype)
     return ctypes.addressof(_Bytes.from_buffer(x))
 
 

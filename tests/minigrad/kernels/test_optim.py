@@ -4,7 +4,8 @@ import pickle
 import numpy as np
 import pytest
 
-from minigrad.kernels.optim import addresses
+from minigrad.kernels import optim
+from minigrad.kernels.optim import addresses, known_addresses
 from tests.kit import compiled_only, refusal
 
 pytestmark = compiled_only
@@ -45,3 +46,44 @@ def test_addresses_refuses_another_array_in_any_place(bad, error, says):
     x = np.ones(3, np.float32)
     for last in ([bad, x, x], [x, bad, x], [x, x, bad]):
         assert says in refusal(error, addresses, [x, x, x], [x, x, x], last)
+
+
+def test_known_addresses_are_those_of_the_arrays_also_where_others_have_taken_their_place():
+    stays = np.ones(300, np.float32)
+    for seed in range(50):
+        freed = [np.full(300, seed, np.float32) for _ in range(seed % 4)]
+        lists = [stays, *freed], [*freed, stays]
+        for _ in range(2):
+            assert known_addresses(*lists).tolist() == addresses(*lists).tolist()
+        del freed, lists
+
+
+def test_known_addresses_are_forgotten_with_an_array_and_never_become_many():
+    optim._known.clear()
+    arrays = [np.ones(3), np.ones(3)]
+    known_addresses(arrays)
+    assert len(optim._known) == 1
+    del arrays[1]
+    assert not optim._known
+    arrays = [np.ones(3) for _ in range(2 * optim.KEPT)]
+    for x in arrays:
+        known_addresses([x])
+        assert 0 < len(optim._known) <= optim.KEPT
+
+
+@pytest.mark.parametrize("bad", [np.ones(4, np.float32), np.ones(3)])
+def test_known_addresses_refuses_another_array_in_the_place_of_one_that_it_knows(bad):
+    x, y = np.ones(3, np.float32), np.ones(3, np.float32)
+    known_addresses([x], [y])
+    for lists in ([[x], [bad]], [[bad], [y]]):
+        refusal(ValueError, known_addresses, *lists)
+
+
+@pytest.mark.parametrize("size", [4, 10**6])
+@pytest.mark.parametrize("check", [True, False])
+def test_NumPy_moves_no_array_whose_address_is_known(size, check):
+    known, other = np.ones(3), np.ones(3)
+    known_addresses([known])
+    with pytest.raises(ValueError, match="cannot resize"):
+        known.resize(size, refcheck=check)
+    other.resize(size, refcheck=False)
