@@ -12,7 +12,7 @@ import os
 import textwrap
 import warnings
 
-from minigrad import compiled, habits, nn, optim, plug
+from minigrad import compiled, habits, nn, plug
 from minigrad.core import OPS, Tensor, no_grad, op
 from minigrad.gradients import Added
 from minigrad.gradcheck import GradcheckError, gradcheck
@@ -32,9 +32,6 @@ def __getattr__(name: str):
     if name not in LAZY:
         raise habits.missing("minigrad", name, habits.OF_NAMESPACE)
     return getattr(importlib.import_module(LAZY[name]), name)
-
-
-optim.__getattr__ = __getattr__     # as for mg.optim.Adam
 
 
 def use_kernels() -> bool:

@@ -6,11 +6,11 @@ import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from minigrad import changes, formulas
+from minigrad import changes, formulas, habits
 from minigrad.core import Tensor, brief, timed
 from minigrad.gradients import Rows
 from minigrad.words import first_of, number_of
@@ -18,6 +18,10 @@ from minigrad.words import first_of, number_of
 NUMBER = float, int, Real       # the usual ones first, as to ask of Real takes long
 # Whether a step can update an array in place; its shape and type.
 LAYOUT = operator.attrgetter("flags.carray", "shape", "dtype")
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise habits.missing("minigrad.optim", name, habits.OF_NAMESPACE)
 
 
 class Optimizer:
@@ -96,11 +100,11 @@ class Optimizer:
         """Raise a ValueError for a parameter that this optimiser cannot step."""
 
     def _begin(self, p):
-        """Give a new parameter its state."""
-        for kind in self.STATE:
-            if p not in getattr(self, kind):
+        """Give a parameter its state, if it is new."""
+        if p not in self.missed:
+            self.missed[p] = self.steps
+            for kind in self.STATE:
                 getattr(self, kind)[p] = np.zeros_like(p.data)
-                self.missed[p] = self.steps
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
@@ -251,12 +255,13 @@ class Optimizer:
         for group, (settings, parts) in zip(self.param_groups, groups):
             group |= settings
             for p, arrays, missed in parts:
+                self.missed.pop(p, None)
                 for kind in self.STATE:
                     getattr(self, kind).pop(p, None)
-                    if arrays:
-                        getattr(self, kind)[p] = arrays[kind]
-                if arrays:
+                if missed is not None:
                     self.missed[p] = missed
+                    for kind in self.STATE:
+                        getattr(self, kind)[p] = arrays[kind]
                 elif p.node is not None:
                     self._begin(p)
 

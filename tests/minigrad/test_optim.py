@@ -811,3 +811,31 @@ def test_linear_decay_stays_at_1_and_falls_over_its_last_share():
     assert np.allclose([linear_decay(at, 0.25) for at in (0, 0.75, 0.8, 0.875, 1, 1.5)],
                        [1, 1, 0.8, 0.5, 0, 0], rtol=1e-15)
     assert linear_decay(0.25) == 0.75
+
+
+class SignDescent(mg.optim.Optimizer):
+    """One without state."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, dict(lr=0.5))
+
+    def update(self, with_gradients):
+        for group, p in with_gradients:
+            p.data -= group["lr"] * np.sign(p.grad)
+
+
+def test_an_optimizer_without_state_begins_each_parameter_once_and_loads_what_it_has_saved(
+        monkeypatch):
+    begun = []
+    begin = SignDescent._begin
+    monkeypatch.setattr(SignDescent, "_begin", lambda self, p: begun.append(p) or begin(self, p))
+    ps = [parameter(2, 3), parameter(3, seed=1)]
+    ps[1].requires_grad = False
+    optimizer = SignDescent(ps)
+    stepped(optimizer, ps, range(3))
+    ps[1].requires_grad = True
+    stepped(optimizer, ps, range(3, 6))
+    assert begun == ps
+    other = SignDescent([leaf(p.data) for p in ps])
+    other.load_state_dict(optimizer.state_dict())
+    assert other.state_dict() == optimizer.state_dict()
