@@ -77,7 +77,10 @@ class Optimizer:
         all, and give new ones their state."""
         for group in self.param_groups:
             self._complete(group)
-        pairs = [(group, p) for group in self.param_groups for p in group["params"]]
+        pairs = [
+            (group, p)
+            for group in self.param_groups
+            for p in group["params"]]
         parameters = [p for _, p in pairs]
         if not are_those(parameters, self._checked):
             check_parameters(parameters)
@@ -125,8 +128,10 @@ class Optimizer:
 
     def _with_gradients(self, pairs):
         """Return what `update` takes, of those (group, parameter) that have a gradient."""
-        stepped = [(group, p) for group, p in pairs
-                   if p.node is not None and p.node.grad is not None]
+        stepped = [
+            (group, p)
+            for group, p in pairs
+            if p.node is not None and p.node.grad is not None]
         parameters = [p for _, p in stepped]
         for p in parameters:
             if p not in self.missed:
@@ -147,10 +152,18 @@ class Optimizer:
         for i, (_, p) in enumerate(pairs):
             if p.node is None or p.node.grad is None:
                 continue
-            p._data = dense(p, i, "data", p._data)
+            p._data = dense(
+                p,
+                number=i,
+                kind="data",
+                array=p._data)
             for kind in self.STATE:
                 arrays = getattr(self, kind)
-                arrays[p] = dense(p, i, kind, arrays[p])
+                arrays[p] = dense(
+                    p,
+                    number=i,
+                    kind=kind,
+                    array=arrays[p])
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
         """Yield its state: (kind, parameter, array)."""
@@ -209,12 +222,18 @@ class Optimizer:
                              f"this {type(self).__name__} {len(self.param_groups)}")
         fitting = []
         for i, (group, saved) in enumerate(zip(self.param_groups, groups)):
-            settings = {name: value for name, value in saved.items()
-                        if name not in ("params", "param_names")}
+            settings = {
+                name: value
+                for name, value in saved.items()
+                if name not in ("params", "param_names")}
             check_settings(settings)
-            numbers = self._numbers(i, group["params"], saved)
-            parts = [(p, *self._arrays(p, state["state"].get(number, {}), number))
-                     for p, number in zip(group["params"], numbers)]
+            parameters = group["params"]
+            numbers = self._numbers(i, parameters, saved)
+            parts = []
+            for p, number in zip(parameters, numbers):
+                saved_arrays = state["state"].get(number, {})
+                arrays, missed = self._arrays(p, saved_arrays, number)
+                parts.append((p, arrays, missed))
             fitting.append((settings, parts))
         return steps, fitting
 
@@ -340,7 +359,11 @@ def check_parameters(parameters: list[Tensor]) -> None:
                              f"{made[0].dtype}, and parameter {i} {made[i].dtype}; make an "
                              "optimiser for each type")
         if p.node is not None:
-            p._data = dense(p, i, "data", p.data)
+            p._data = dense(
+                p,
+                number=i,
+                kind="data",
+                array=p.data)
 
 
 def check_once(parameters: list[Tensor]) -> None:
@@ -353,15 +376,15 @@ def check_once(parameters: list[Tensor]) -> None:
                              "twice; give each once")
 
 
-def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
-    """Return an array of parameter i, or a copy that a step can update.  Raise a ValueError unless
+def dense(p: Tensor, number: int, kind: str, array: np.ndarray) -> np.ndarray:
+    """Return an array of a parameter, or a copy that a step can update.  Raise a ValueError unless
     it has the shape and type that p was made with, as its gradients have."""
     shape = p.node.shape
     dtype = p.node.dtype
     if not array.flags.carray:
         array = np.require(array, requirements="CAW")
     if array.shape != shape or array.dtype != dtype:
-        raise ValueError(f"parameter {i} was made as {dtype}{list(shape)}, and its {kind} is "
+        raise ValueError(f"parameter {number} was made as {dtype}{list(shape)}, and its {kind} is "
                          f"{array.dtype}{list(array.shape)}; give it that shape and type again, as "
                          f"with array.astype(np.{dtype}), or make a new Tensor and a new optimiser")
     return array
@@ -376,9 +399,17 @@ class SGD(Optimizer):
     """Stochastic gradient descent:  b = momentum * b + g + weight_decay * p;  p -= lr * b."""
     STATE = "momentum_buffers",
 
-    def __init__(self, parameters: Iterable, lr: float = 1e-3, momentum: float = 0.0,
-                 weight_decay: float = 0.0) -> None:
-        super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
+    def __init__(
+            self,
+            parameters: Iterable,
+            lr: float = 1e-3,
+            momentum: float = 0.0,
+            weight_decay: float = 0.0) -> None:
+        defaults = dict(
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay)
+        super().__init__(parameters, defaults)
 
     @timed("SGD")
     def update(self, with_gradients: list[tuple]) -> None:
@@ -399,10 +430,19 @@ class AdamW(Optimizer):
     """
     STATE = "m", "v"
 
-    def __init__(self, parameters: Iterable, lr: float = 1e-3,
-                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 1e-2) -> None:
-        super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+    def __init__(
+            self,
+            parameters: Iterable,
+            lr: float = 1e-3,
+            betas: tuple[float, float] = (0.9, 0.999),
+            eps: float = 1e-8,
+            weight_decay: float = 1e-2) -> None:
+        defaults = dict(
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay)
+        super().__init__(parameters, defaults)
 
     @timed("AdamW")
     def update(self, with_gradients: list[tuple]) -> None:
@@ -415,7 +455,12 @@ class AdamW(Optimizer):
             key = id(group), self.missed[p]
             if key not in settings:
                 settings[key] = self._settings(group, p)
-            updates.append((p._data, p.node.grad, m, v, settings[key]))
+            updates.append((
+                p._data,
+                p.node.grad,
+                m,
+                v,
+                settings[key]))
         formulas.adamw_of_each(updates)
 
     def _settings(self, group, p):
@@ -451,10 +496,19 @@ class Muon(Optimizer):
     """
     STATE = "momentum",
 
-    def __init__(self, parameters: Iterable, lr: float = 0.02, momentum: float = 0.95,
-                 weight_decay: float = 0.0, ns_steps: int = 5) -> None:
-        super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay,
-                                          sections=None))
+    def __init__(
+            self,
+            parameters: Iterable,
+            lr: float = 0.02,
+            momentum: float = 0.95,
+            weight_decay: float = 0.0,
+            ns_steps: int = 5) -> None:
+        defaults = dict(
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            sections=None)
+        super().__init__(parameters, defaults)
         if not (isinstance(ns_steps, Integral) and ns_steps >= 1):
             raise ValueError(f"ns_steps is a whole number of at least 1, not {ns_steps!r}")
         self.ns_steps = ns_steps
@@ -467,8 +521,10 @@ class Muon(Optimizer):
 
     @timed("Muon")
     def update(self, with_gradients: list[tuple]) -> None:
-        self.step_matrices([section for group, p, m in with_gradients
-                            for section in self._sections(group, p, m)])
+        matrices = []
+        for group, p, m in with_gradients:
+            matrices += self._sections(group, p, m)
+        self.step_matrices(matrices)
 
     def step_matrices(self, matrices: list[tuple]) -> None:
         """Update matrices in place, each given as (p, g, m, settings)."""
@@ -485,9 +541,13 @@ class Muon(Optimizer):
             ns_steps=self.ns_steps)
         end = 0
         for outputs in group["sections"] or p.shape[:1]:
-            there = slice(end, end + outputs)
+            section = slice(end, end + outputs)
             end += outputs
-            yield p.data[there], p.grad[there], m[there], settings
+            yield (
+                p.data[section],
+                p.grad[section],
+                m[section],
+                settings)
 
 
 def check_sections(group: dict[str, Any], p: Tensor) -> None:
@@ -525,9 +585,14 @@ class Optimizers(Optimizer):
         joined = {id(group) for group in self._joined}
         ours = {id(group) for group in self.param_groups}
         for part in self.parts:
-            part.param_groups[:] = [group for group in part.param_groups
-                                    if id(group) in ours or id(group) not in joined]
-        theirs = {id(group): group for part in self.parts for group in part.param_groups}
+            part.param_groups[:] = [
+                group
+                for group in part.param_groups
+                if id(group) in ours or id(group) not in joined]
+        theirs = {
+            id(group): group
+            for part in self.parts
+            for group in part.param_groups}
         for group in self.param_groups:
             if id(group) not in joined | theirs.keys():
                 self.add_param_group(group)
@@ -535,17 +600,21 @@ class Optimizers(Optimizer):
         self.param_groups += [group for key, group in theirs.items() if key not in ours]
         self._joined = list(self.param_groups)
         pairs_of_parts = [part._pairs() for part in self.parts]
-        parameters = [p for pairs in pairs_of_parts for _, p in pairs]
+        parameters = [
+            p
+            for pairs in pairs_of_parts
+            for _, p in pairs]
         if not are_those(parameters, self._checked):
             check_once(parameters)
             self._checked = parameters
         return pairs_of_parts
 
     def step(self) -> None:
-        with_gradients = [part._with_gradients(pairs)
-                          for part, pairs in zip(self.parts, self._pairs_of_parts())]
-        for part, its in zip(self.parts, with_gradients):       # all of them can be stepped
-            part._step(its)
+        stepped = []
+        for part, pairs in zip(self.parts, self._pairs_of_parts()):
+            stepped.append(part._with_gradients(pairs))
+        for part, with_gradients in zip(self.parts, stepped):   # all of them can be stepped
+            part._step(with_gradients)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each part, as "parts"; `load_state_dict` takes it."""
@@ -575,8 +644,10 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
         raise ValueError(f"max_norm is a number of at least 0, not {max_norm!r}")
     if isinstance(parameters, Tensor):
         parameters = [parameters]
-    gradients = {p.node: p.node.grad for p in parameters
-                 if p.node and p.node.grad is not None}.values()
+    gradients = {
+        p.node: p.node.grad
+        for p in parameters
+        if p.node and p.node.grad is not None}.values()
     norm = math.sqrt(formulas.sum_of_squares(gradients))
     if max_norm < norm < math.inf:
         for g in gradients:
