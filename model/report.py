@@ -1,5 +1,6 @@
 """What a run prints: what it will do, its progress, and how good its model is."""
 import math
+import os
 import statistics
 import sys
 import time
@@ -25,6 +26,8 @@ LEAST_KNOWN = 50        # losses that must be known to judge the next one
 DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
 QUIET = 20              # steps without a spike, or spans in time, before another is reported
 BAR_INTERVAL = 10       # steps between new numbers of the progress bar
+BAR_COLUMNS = 80        # of the bar in a terminal that does not say how wide it is
+SILENCE = 30.0          # seconds without a line, at most, where no bar is shown
 SPAN = 5.0              # seconds of steps, of which it is judged whether they had a processor
 BUSY = 2.0              # times the seconds that they had one
 SLOWED = 1.2            # the same of all steps, from which the last report says it again
@@ -142,7 +145,9 @@ class Progress:
         self.processor = 0.0
         self.took = 0.0             # the same of all spans
         self.had = 0.0
+        self.printed_at = time.monotonic()
         s = run.settings
+        columns = bar_columns()
         format = None
         if s.minutes is not None:
             format = "{l_bar}{bar}| {n:.2f}/{total:g} minutes [{elapsed}<{remaining}{postfix}]"
@@ -150,7 +155,9 @@ class Progress:
             total=s.minutes or s.steps,
             initial=self._progress(),
             unit="step",
-            dynamic_ncols=True,
+            ncols=columns,
+            nrows=columns,          # enough to show it
+            dynamic_ncols=columns is None,
             disable=None,
             bar_format=format)
 
@@ -181,10 +188,35 @@ class Progress:
         if 0 < seen <= s.profile and (seen == s.profile or self.run.is_over()):
             bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)
         if step.number % BAR_INTERVAL == 0:
-            unit = self.run.text.tokenizer.unit
-            speed = state.since_evaluation(s.characters)[1]
             loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
-            bar.set_postfix_str(f"{loss}, {speed:,.0f} {unit}s/s{describe_skips(state)}")
+            bar.set_postfix_str(f"{loss}, {self._describe_speed()}{describe_skips(state)}")
+        # The next step may take as long as this one.
+        if bar.disable and time.monotonic() - self.printed_at + step.seconds >= SILENCE:
+            self._print(self._describe_progress())
+
+    def _describe_speed(self):
+        """Return how fast the steps since the last evaluation are."""
+        speed = self.run.state.since_evaluation(self.run.settings.characters)[1]
+        return f"{speed:,.0f} {self.run.text.tokenizer.unit}s/s"
+
+    def _describe_progress(self):
+        """Return a line that takes the place of the bar."""
+        s = self.run.settings
+        state = self.run.state
+        loss = state.since_evaluation(s.characters)[0]
+        training = "no finite loss" if loss is None else f"training {loss:.3f}"
+        if s.minutes:
+            done = f"{self._progress():.2f} of {number_of(s.minutes, 'minute')}"
+        else:
+            done = f"{state.iteration:,} of {number_of(s.steps, 'step')}"
+        return (f"step {state.iteration:6,}   {training:14}   {done}, {self._describe_speed()}"
+                f"{describe_skips(state)}")
+
+    def _print(self, line):
+        """Print a line above the bar; into a pipe at once, too."""
+        self.bar.write(line, sys.stdout)
+        sys.stdout.flush()
+        self.printed_at = time.monotonic()
 
     def _judge_time(self, step):
         """Report if the steps of a span took far longer than they had a processor."""
@@ -215,7 +247,7 @@ class Progress:
     def _report(self, what, number, line):
         """Print a line, unless there was one of this kind a few numbers before."""
         if number - self.reported[what] >= QUIET:
-            self.bar.write(line, sys.stdout)
+            self._print(line)
         self.reported[what] = number
 
     def show_evaluation(self, train_loss: float | None, val_loss: float) -> None:
@@ -225,7 +257,17 @@ class Progress:
             train_loss,
             val_loss,
             self.counted)
-        self.bar.write(line, sys.stdout)
+        self._print(line)
+
+
+def bar_columns() -> int | None:
+    """Return how wide a bar on standard error is: BAR_COLUMNS in a terminal whose size nobody has
+    set, 0 x 0, in which tqdm would show none; else None, and tqdm follows the terminal."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (AttributeError, OSError, ValueError):       # it is no terminal
+        return None
+    return None if columns else BAR_COLUMNS
 
 
 def usual_below(losses: list[float], loss: float) -> float | None:
@@ -314,6 +356,19 @@ def sample_command(run: Run) -> str:
     return command_line("model.sample", "--out_dir", run.folder.path)
 
 
+def describe_course(log: list[list[float | None]], loss: float, counted: dict[str, float]) -> str:
+    """Return the validation losses of a log as a line of blocks, between the first and the last;
+    and the counted n-grams on a ruler, with a dot at the loss of the best model.  Above stands what
+    is shown."""
+    from minigrad.watch.text import block_line, ruler, signs_for
+    signs = signs_for(sys.stdout)
+    losses = [line[2] for line in log]
+    marks = {name.removesuffix("gram").removesuffix("-"): x for name, x in counted.items()}
+    return (f"from the first evaluation to the last; and the best model, {signs.dot}, among "
+            f"n-grams:\n    {losses[0]:.3f} {block_line(losses, signs)} {losses[-1]:.3f}   "
+            f"{ruler(marks | {signs.dot: loss}, signs)}")
+
+
 def report(run: Run, counted: dict[str, float], slowness: str = "") -> None:
     """Print the loss of the best model over the whole validation part, a sample, and what to do
     next; `slowness` is said beside the loss."""
@@ -332,6 +387,8 @@ def report(run: Run, counted: dict[str, float], slowness: str = "") -> None:
     unit = text.tokenizer.unit
     print(f"\nvalidation loss over the whole split, nats a {unit}, best model (step {step:,}):\n"
           f"{ladder(loss, counted)}")
+    if run.log and len(run.log.lines) > 1:
+        print(f"\n{describe_course(run.log.lines, loss, counted)}")
     taken = run.state.iteration
     passes = taken * s.characters / len(text.train)
     longer = loss >= counted["unigram"]

@@ -1,11 +1,15 @@
-"""Arrays and tables as text for a terminal."""
+"""Arrays, tables and small pictures as text for a terminal."""
 import math
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 SHOWN = 6       # an array of at most so many numbers is shown whole; of a larger one, the range
+BLOCKS = 24     # in a line of blocks, at most
+RULER = 32      # characters of a ruler
+BARE = ("dumb", "linux")    # terminals (TERM) whose fonts lack these signs
 
 
 class Numbers(NamedTuple):
@@ -76,3 +80,60 @@ def aligned(rows: list[tuple[str, ...]], sides: str = "") -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in
                       zip(row, sides or "<" * len(row), widths)).rstrip() for row in rows]
+
+
+class Signs(NamedTuple):
+    """What small pictures are made of."""
+    blocks: str         # from the lowest to the highest
+    line: str
+    dot: str
+
+
+UNICODE = Signs("▁▂▃▄▅▆▇█", "─", "●")
+ASCII = Signs("_.-=+*%#", "-", "o")
+
+
+def signs_for(stream: TextIO) -> Signs:
+    """Return the signs that a stream can show: ASCII where its encoding or its terminal lacks the
+    others."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        "".join(UNICODE).encode(encoding)
+    except UnicodeEncodeError:
+        return ASCII
+    if stream.isatty() and os.environ.get("TERM") in BARE:
+        return ASCII
+    return UNICODE
+
+
+def block_line(numbers: Sequence[float], signs: Signs = UNICODE) -> str:
+    """Return numbers of at least 0 as blocks, which are as high as log(1 + x).  Of more than BLOCKS
+    numbers, some are shown: the first, the last, and others evenly between them."""
+    heights = np.log1p(np.asarray(numbers, np.float64))
+    if len(heights) > BLOCKS:
+        heights = heights[np.rint(np.linspace(0, len(heights) - 1, BLOCKS)).astype(int)]
+    above = heights - heights.min()
+    shares = above / (above.max() or 1)
+    return "".join(signs.blocks[level]
+                   for level in np.rint(shares * (len(signs.blocks) - 1)).astype(int))
+
+
+def ruler(marks: dict[str, float], signs: Signs = UNICODE) -> str:
+    """Return a line of RULER characters with each mark where its number is, from the largest at the
+    left to the smallest.  Marks that would touch move apart, and keep their order."""
+    names = sorted(marks, key=marks.get, reverse=True)
+    largest, smallest = marks[names[0]], marks[names[-1]]
+    scale = (RULER - len(names[-1])) / ((largest - smallest) or 1)
+    starts = []
+    first = 0               # where the next one may begin
+    for name in names:
+        starts.append(max(first, round((largest - marks[name]) * scale)))
+        first = starts[-1] + len(name) + 1
+    end = RULER             # where it has to end
+    for place in reversed(range(len(names))):
+        starts[place] = max(0, min(starts[place], end - len(names[place])))
+        end = starts[place] - 1
+    line = ""
+    for name, start in zip(names, starts):
+        line += signs.line * (start - len(line)) + name
+    return line + signs.line * (RULER - len(line))

@@ -1,6 +1,9 @@
 """What a run prints."""
+import io
+import os
 import re
 import signal
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -158,6 +161,93 @@ def test_show_says_the_loss_and_the_speed_at_each_tenth_step(loss, said):
     assert shown == [said]
 
 
+class Pipe(io.StringIO):
+    """A standard output that knows how much of it has been flushed."""
+    flushed = 0
+
+    def flush(self):
+        self.flushed = self.tell()
+
+
+@pytest.mark.parametrize("settings, says", [
+    (dict(max_iters=9000),
+     "step{:7d}   training 2.250   {} of 9,000 steps, 480 characters/s"),
+    (dict(minutes=3.0), "step{:7d}   training 2.250   {:.2f} of 3 minutes, 480 characters/s")])
+def test_show_prints_a_line_within_30_seconds_of_the_last_one_where_there_is_no_bar(
+        settings, says, monkeypatch):
+    now = [1000.0]
+    out = Pipe()
+    monkeypatch.setattr(report.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sys, "stdout", out)
+    run = small_run(batch_size=60, block_size=8, **settings)
+    with report.Progress(run, {}) as progress:
+        for number in range(1, 90):
+            run.state.note_step(2.25, 1.0)
+            now[0] += 1.0
+            progress.show(Step(number, {}, loss=2.25, seconds=1.0, processor=1.0))
+            if number == 40:
+                progress.show_evaluation(2.25, 2.0)
+    lines = out.getvalue().splitlines()
+    assert [int(line[4:11]) for line in lines] == [29, 40, 69]
+    assert lines[2] == says.format(69, 69 if "max_iters" in settings else 69 / 60)
+    assert out.flushed == len(out.getvalue())
+
+
+def test_show_prints_no_line_beside_a_bar(monkeypatch, capsys):
+    monkeypatch.setattr(report, "SILENCE", 0.0)
+    run = small_run(max_iters=9)
+    with report.Progress(run, {}) as progress:
+        progress.bar = SimpleNamespace(
+            disable=False,
+            n=0,
+            update=lambda n: None,
+            close=lambda: None,
+            write=lambda line, file: print(line, file=file))
+        run.state.note_step(2.25, 1.0)
+        progress.show(Step(1, {}, loss=2.25, seconds=1.0, processor=1.0))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it has other terminals")
+@pytest.mark.parametrize("rows, columns, width", [(0, 0, 79), (24, 60, 60)])
+def test_a_terminal_whose_size_nobody_has_set_has_a_bar(rows, columns, width, monkeypatch):
+    import fcntl
+    import struct
+    import termios
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    with open(its, "w", encoding="utf-8") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        run = small_run(max_iters=9)
+        with report.Progress(run, {}) as progress:
+            assert report.bar_columns() == (None if columns else report.BAR_COLUMNS)
+            run.state.note_step(2.25, 1.0)
+            progress.show(Step(1, {}, loss=2.25, seconds=1.0, processor=1.0))
+            progress.bar.refresh()
+        shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    bars = re.findall("[^\r\n]*/9 [^\r\n]*", shown)
+    assert bars and all(width - 2 <= len(bar) <= width + 1 for bar in bars), bars
+
+
+def test_bar_columns_of_what_is_no_terminal_is_left_to_tqdm(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert report.bar_columns() is None
+
+
+def test_describe_course_has_the_first_and_the_last_loss_and_the_n_grams_in_a_line(monkeypatch):
+    log = [[0, None, 4.127, 0, 0, 0.0], [100, 2.5, 1.55, 0, 0, 9.0], [200, 1.4, 1.2, 0, 0, 19.0]]
+    counted = {"unigram": 3.279, "bigram": 2.332, "4-gram": 1.414}
+    head, line = report.describe_course(log, 1.19, counted).splitlines()
+    assert head == "from the first evaluation to the last; and the best model, ●, among n-grams:"
+    assert line == "    4.127 █▂▁ 1.200   uni───────────bi────────────4──●"
+    assert max(map(len, report.describe_course(log * 40, 1.0, counted).splitlines())) <= 79
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    head, line = report.describe_course(log, 2.0, counted).splitlines()
+    assert head.isascii()
+    assert line == "    4.127 #._ 1.200   uni-------------bi---o---------4"
+
+
 @pytest.mark.parametrize("settings, says", [
     (dict(max_iters=9), "9 steps of 60 characters, 2.3 times the text, on "),
     (dict(minutes=0.5), "0.5 minutes of steps of 60 characters, on "),
@@ -180,11 +270,13 @@ def test_report_warns_of_a_text_from_which_nothing_was_learnt(monkeypatch, tmp_p
     monkeypatch.setattr(report, "evaluate", lambda *args, **settings: loss)
     monkeypatch.setattr(report, "generate", lambda *args, **settings: "to be")
     run.state.iteration = steps
+    run.log = SimpleNamespace(lines=[[0, None, 4.0, 0, 0, 0], [steps, 3.0, 2.5, 0, 0, 9]])
     for skipped, said in ((0, None), (1, f"of {steps} steps 1 was skipped"),
                           (2, f"of {steps} steps 2 were skipped")):
         run.state.skipped = skipped
         report.report(run, {"unigram": 2.5, "bigram": 1.5})
         out = capsys.readouterr().out
+        assert "n-grams:\n    4.000 █▁ 2.500   " in out
         assert "a character, best model (step 7):\n" in out and "a sample:\n\nto be\n" in out
         assert ("warning     260 characters are too few to learn from" in out) == warns
         assert said in out if said else " skipped" not in out

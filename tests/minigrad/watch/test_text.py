@@ -1,10 +1,12 @@
-"""Arrays in words, and tables."""
+"""Arrays in words, tables, and pictures of characters."""
+import io
 import math
 
 import numpy as np
 import pytest
 
-from minigrad.watch.text import SHOWN, Numbers, aligned, norm, numbers, rms
+from minigrad.watch.text import (ASCII, BLOCKS, RULER, SHOWN, UNICODE, Numbers, aligned,
+                                 block_line, norm, numbers, rms, ruler, signs_for)
 
 
 @pytest.mark.parametrize("array, says", [
@@ -37,3 +39,37 @@ def test_columns_are_as_wide_as_their_longest_cell_and_no_line_ends_in_a_space()
     rows = [("op", "calls", ""), ("exp", "12", "x")]
     assert aligned(rows) == ["op   calls", "exp  12     x"]
     assert aligned(rows, "<><") == ["op   calls", "exp     12  x"]
+
+
+@pytest.mark.parametrize("encoding, terminal, signs", [
+    ("utf-8", "xterm", UNICODE), ("utf-8", None, UNICODE), ("utf-8", "linux", ASCII),
+    ("utf-8", "dumb", ASCII), ("ascii", "xterm", ASCII), ("cp1252", "xterm", ASCII),
+    ("ascii", None, ASCII), (None, None, UNICODE)])
+def test_signs_for_is_ascii_where_encoding_or_terminal_lacks_the_others(
+        encoding, terminal, signs, monkeypatch):
+    monkeypatch.setenv("TERM", terminal or "dumb")      # which a pipe does not ask
+    stream = io.StringIO() if encoding is None else io.TextIOWrapper(io.BytesIO(), encoding)
+    stream.isatty = lambda: terminal is not None
+    assert signs_for(stream) is signs
+
+
+def test_block_line_is_higher_for_larger_numbers_from_the_first_to_the_last():
+    assert block_line([4.127, 1.9, 1.55, 1.3, 1.14]) == "█▃▂▂▁"
+    assert block_line([1.0, 2.0, 0.0], ASCII) == "+#_"
+    assert block_line([2.5]) == block_line([0.0]) == "▁"
+    many = block_line([9.0] + [1.0] * 500 + [3.0])
+    assert len(many) == BLOCKS and many[0] == "█" and many[-1] == "▄"
+    assert set(many[1:-1]) == {"▁"}
+
+
+def test_ruler_has_its_marks_in_order_and_where_their_numbers_are_if_there_is_room():
+    assert ruler({"a": 0.0, "b": 31.0, "c": 10.0}) == f"b{'─' * 20}c{'─' * 9}a"
+    rng = np.random.default_rng(0)
+    names = ["uni", "bi", "tri", "4", "5", "●"]
+    for scale in (1e-9, 1, 1):
+        marks = dict(zip(names, rng.permutation(rng.lognormal(1, scale, 6))))
+        line = ruler(marks)
+        places = [line.index(name) for name in sorted(marks, key=marks.get, reverse=True)]
+        assert places == sorted(places) and len(line) == RULER
+        assert line.replace("─", " ").split() == sorted(marks, key=marks.get, reverse=True)
+    assert ruler({"uni": 2.0, "o": 2.0}, ASCII) == "uni-o" + 27 * "-"
