@@ -14,6 +14,7 @@ from model.answers import command_line
 from model.settings import Settings
 
 LOG = "log.csv"
+PAGE = "run.html"       # with --page
 NAN = "nan.npz"
 MUCH = 200_000_000      # bytes of earlier runs in a folder
 
@@ -43,7 +44,7 @@ class Folder:
         return that folder."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._claim()
-        names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)
+        names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN, PAGE)
         files = [self / name for name in names if is_there(self / name)]
         if not files:
             return None

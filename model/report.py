@@ -15,6 +15,7 @@ from minigrad.words import number_of
 from model.answers import announced_if_slow, command_line
 from model.checkpoint import BEST, LAST, load_checkpoint
 from model.config import TransformerConfig
+from model.folder import PAGE
 from model.generation import generate
 from model.interrupts import Interrupts
 from model.run import WARM_UP, Run, State, Step
@@ -56,6 +57,8 @@ def describe(run: Run, counted: dict[str, float]) -> None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     losses = ", ".join(f"{name} {loss:.3f}" for name, loss in counted.items())
     print(f"yardstick   counted {losses} nats a {unit}")
+    if s.page:
+        print(f"page        {run.folder / PAGE} from the first evaluation on; open it in a browser")
 
 
 def print_estimates(run: Run) -> None:
@@ -164,8 +167,17 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, kind: type | None, error: Exception | None, traceback: object) -> None:
         self.bar.close()
+        if not isinstance(error, OSError):      # a full disk would be met again
+            self._write_page(goes_on=False)
+
+    def _write_page(self, goes_on):
+        """Write the page of the losses, if it is asked for and there are any."""
+        run = self.run
+        if run.settings.page and run.log and run.log.lines:     # the log is the first rank's
+            from model.look.runs import write_page
+            write_page(run, self.counted, goes_on)
 
     def _progress(self):
         """Return the steps, or the minutes, that are done."""
@@ -258,6 +270,7 @@ class Progress:
             val_loss,
             self.counted)
         self._print(line)
+        self._write_page(goes_on=True)
 
 
 def bar_columns() -> int | None:

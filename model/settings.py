@@ -118,6 +118,8 @@ class SavingOptions:
         at_least=0,
         finite=False)
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
+    page: bool = flag(False, "write run.html into out_dir at each evaluation, with the losses "
+                             "drawn; an open page shows the next one by itself")
     on_nan: str = flag("stop", "at a loss or gradient that is not finite: stop the run, or skip "
                                "the step", choices=("stop", "skip"))
     profile: int = flag(

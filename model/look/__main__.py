@@ -5,6 +5,8 @@ you type, and see what it expects next, what each head looks at, and what gets w
 of it.  Of a model of tokens, or one too large for a browser, it shows one text.  For a model
 of model.reverse it shows where each letter of an answer came from.
 
+    python -m model.look out_a out_b            the losses of several runs in one chart, and what
+                                                differs in their settings
     python -m model.look --graph                what backward goes through, of a neuron, printed
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
 """
@@ -23,7 +25,8 @@ from model.generation import generate
 from model.interrupts import Interrupts
 from model.look import crossed
 from model.look.page import gather, html
-from model.options import flag
+from model.look.runs import compare
+from model.options import Words, flag
 from model.reverse.encoder_decoder import EncoderDecoder
 from model.score.text import training_text
 from model.transformer import Transformer
@@ -35,7 +38,8 @@ WRITTEN = {"character": PASSAGE, "token": PASSAGE // 4}     # about as many, by 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The settings of the command."""
-    out_dir: str = flag("out", "folder of the run, with its ckpt.npz and log.csv")
+    out_dir: Words = flag(("out",), "folder of the run, with its ckpt.npz and log.csv; of several "
+                                    "runs, the losses are shown side by side")
     text: str = flag(None, "what to read, or FILE:path to take it from a file (default: a passage "
                            "of the text's end, which was not trained on)")
     output: str = flag("look.html", "the file to write", short="-o")
@@ -50,27 +54,55 @@ class Settings:
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     parser = Parser("python -m model.look", __doc__, Settings)
-    given = parser.parse(argv)
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith("-"):      # folders may stand first, without their flag
+        words = ["--out_dir", *words]
+    given = parser.parse(words)
     s = Settings(**given)
     if s.graph is None and "of" in given:
         parser.refuse(["--of says which graph is shown; give --graph too"])
     others = given.keys() & {"text", "output", "live"}
     if s.graph is not None and others:
         parser.refuse([f"--graph shows no page; leave out --{min(others)}"])
+    several = len(s.out_dir) > 1
+    of_one = given.keys() & {"text", "live", "graph"}
+    if several and of_one:
+        parser.refuse([f"--{min(of_one)} is for one run, and --out_dir names {len(s.out_dir)}; "
+                       "leave out one or the other"])
     compiled.announce("compiling", sys.stderr)
     with answering("model.look"):
-        with announced_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
+        if several:
+            write_comparison(s)
+            return
+        out_dir, = s.out_dir
+        with announced_if_slow(f"reading the model in {out_dir} and computing what it shows"):
             if s.graph is None:
                 write(s)
             else:       # as python -m model.explain
-                show(s.of, s.graph, s.out_dir)
+                show(s.of, s.graph, out_dir)
+
+
+def check_output(output: pathlib.Path) -> None:
+    """Refuse a file that is no page."""
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--output is a page, whose name ends in .html; this is {str(output)!r}")
+
+
+def write_comparison(s: Settings) -> None:
+    """Write the page of several runs; print where it is and what it shows."""
+    output = pathlib.Path(s.output)
+    check_output(output)
+    with Interrupts(at_once=True), replacing(output) as file:
+        with announced_if_slow(f"reading {len(s.out_dir)} runs, and counting n-grams"):
+            page, lines = compare(s.out_dir)
+        file.write(page.encode("utf-8"))
+    tell(f"{output}: the losses of {len(s.out_dir)} runs; open it in a browser", *lines)
 
 
 def write(s: Settings) -> None:
     """Write the page, and print where it is."""
-    out_dir, output = pathlib.Path(s.out_dir), pathlib.Path(s.output)
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
+    out_dir, output = pathlib.Path(s.out_dir[0]), pathlib.Path(s.output)
+    check_output(output)
     # What cannot be written is refused before the work begins.
     with Interrupts(at_once=True), replacing(output) as file:
         checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))

@@ -23,6 +23,7 @@ from model.checkpoint import Checkpoint, recorded_texts
 from model.folder import read_log
 from model.generation import USELESS, window_start, window_step
 from model.look import heads, living
+from model.look.curves import describe_finding
 from model.look.reading import Window, lens, read
 from model.look.shell import filled, shell
 from model.score.text import text_losses, training_text
@@ -34,8 +35,8 @@ MOST_WEIGHTS = 10_000_000   # about as many bytes
 MOST_HEADS = 64             # that are tried one by one
 LONGEST = 16                # characters shown of a token
 SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
-FILES = ("look.css", "engine.js", "numbers.js", "field.js", "card.js", "flow.js", "head.js",
-         "write.js", "keep.js", "run.js", "begin.js")
+FILES = ("look.css", "curves.css", "engine.js", "numbers.js", "field.js", "card.js", "flow.js",
+         "head.js", "write.js", "keep.js", "curves.js", "run.js", "begin.js")
 NAV = {"text": "Text", "flow": "Parts", "head": "Head", "write": "Write", "run": "Training",
        "about": "About"}
 LIKELIEST = 8               # predictions shown of each character
@@ -261,7 +262,9 @@ def html(facts: dict[str, Any], data: bytes) -> str:
     unit, live = facts["unit"], facts["live"]
     headline, lede = (("A model to type into", LIVE) if live
                       else ("A look inside a trained model", STILL))
+    counted = dict(facts["counted"] or [])
     parts = {"weights": base64.b64encode(data).decode("ascii"), "unit": unit,
-             "headline": headline, "lede": escape(lede.format(**facts))}
+             "headline": headline, "lede": escape(lede.format(**facts)),
+             "finding": escape(describe_finding(facts["log"] or [], counted, unit))}
     nav = {name: words for name, words in NAV.items() if live or name != "write"}
     return shell(headline, nav, filled("look.html", parts), facts, FILES)

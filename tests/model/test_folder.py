@@ -172,7 +172,8 @@ def test_describe_saved_names_the_command_if_there_is_a_file_to_resume_from(tmp_
 
 
 def test_begin_leaves_no_file_of_an_earlier_run_in_the_folder(tmp_path):
-    names = ["ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz", "log.csv", "nan.npz"]
+    names = ["ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz", "log.csv", "nan.npz",
+             "run.html"]
     for number in (1, 2):
         for name in names:
             written(tmp_path / name, f"{number} {name}")

@@ -6,6 +6,7 @@ import pytest
 
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, load_checkpoint
+from model.look.curves import describe_finding
 from model.look.page import gather, html, shown
 from model.look.reading import read
 from model.generation import window_start
@@ -40,22 +41,69 @@ def test_it_draws_without_an_error_and_fetches_nothing_even_if_told_to(page, run
     assert of(page, "$('#trouble').hidden && !$('main').inert") and page.get_log("browser") == []
     itself = run[2].resolve().as_uri()
     assert [x["request"]["url"] for x in asked(page) if x["documentURL"] == itself] == [itself]
-    assert [len(points.split()) for points in of(
-        page, "$$('#charts polyline').map((x) => x.getAttribute('points'))")] == [5, 4, 5, 4]
-    assert of(page, "$$('#charts svg')[0].querySelectorAll('.yardstick').length") == 5
+    assert of(page, "$$('#charts svg').length") == 1
     assert of(page, "$$('#log tbody tr').length") == 5
-    assert "Learning rate, of AdamW" in of(page, "$('#charts').textContent")
+    assert "learning rate, of AdamW" in of(page, "$('#log thead').textContent")
     assert of(page, "apart([['a', 12], ['b', 10], ['c', 50]]).map((x) => x[2])") == [4, 18, 50]
     of(page, "document.body.append(Object.assign(new Image(), {src: 'file:///none.png'}))")
     assert "Content Security Policy" in page.get_log("browser")[0]["message"]
 
 
-def test_a_rate_of_0_is_drawn_and_what_was_not_measured_is_not(page):
-    page.execute_script("byId('log').querySelector('table').replaceChildren();"
-                        "fillLog([[0, null, 3, 0, 0], [5, 2, 1, 0.1, 9]])")
+def drawn_lines(page):
+    """The points of each line of the chart, [x, y] in pixels; the labels of its ticks with their
+    places; and the height of each n-gram's line."""
     page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
-    assert [len(points.split()) for points in of(
-        page, "$$('#charts polyline').map((x) => x.getAttribute('points'))")][-4:] == [2, 1, 2, 1]
+    lines = of(page, "$$('#charts polyline').map((x) => x.getAttribute('points'))")
+    points = [[[float(x) for x in point.split(",")] for point in line.split()] for line in lines]
+    texts = of(page, """$$('#charts text').filter((x) => /^[0-9.,]+$/.test(x.textContent))
+        .map((x) => [x.textContent, +x.getAttribute('x'), +x.getAttribute('y'),
+            x.getAttribute('text-anchor')])""")
+    steps = {int(name.replace(",", "")): x for name, x, _, anchor in texts if anchor == "middle"}
+    losses = {float(name): y for name, _, y, anchor in texts if anchor == "end"}
+    yardsticks = of(page, "$$('#charts .yardstick').map((x) => +x.getAttribute('y1'))")
+    return points, steps, losses, yardsticks
+
+
+def test_losses_stand_on_a_logarithmic_axis_of_steps_and_n_grams_at_their_heights(page, run):
+    facts = run[1]
+    (validation, training), steps, losses, yardsticks = drawn_lines(page)
+    log = facts["log"][1:]              # the start is told in words
+    assert [line[0] for line in log] == [10, 20, 30, 40]
+    expected = np.log([line[0] for line in log])
+    places = np.array(validation)[:, 0]
+    assert np.ptp(places) > 300
+    assert np.allclose(np.diff(places) / np.ptp(places), np.diff(expected) / np.ptp(expected))
+    assert steps.keys() == {10, 20, 40} and [steps[10], steps[40]] == pytest.approx(
+        [places[0], places[-1]])
+    (low, y_low), *_, (high, y_high) = sorted(losses.items())
+
+    def height(loss):
+        return y_low + (loss - low) / (high - low) * (y_high - y_low)
+    for points, column in ((validation, 2), (training, 1)):
+        assert [y for _, y in points] == pytest.approx([height(line[column]) for line in log])
+    counted = [loss for _, loss in facts["counted"] if loss <= high]
+    assert sorted(yardsticks) == pytest.approx(sorted(map(height, counted))) and counted
+    note = of(page, "$('#charts small').textContent")
+    assert f"Before the first step: validation {facts['log'][0][2]:.3f}." in note
+    for name, loss in facts["counted"]:
+        assert (loss > high) == (f"{name} {loss:.3f}" in note)
+    assert of(page, "$('.finding').textContent") == describe_finding(
+        facts["log"], dict(facts["counted"]))
+
+
+def test_what_was_not_measured_is_not_drawn_and_a_start_without_more_is(page):
+    for log, lines, ticks, start in (
+            ("[0, null, 3, 0, 0], [5, 2, 1, 0.1, 9]", [2, 1], {0, 5}, ""),
+            ("[0, null, 3, 0, 0]", [1, 0], {0}, ""),
+            ("[0, null, 3, 0, 0], [1, 2, 1, 0, 9], [1000, 2, 1, 0, 9]", [2, 2],
+             {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}, "Before the first step: validation 3.000."
+             )):
+        page.execute_script("byId('log').querySelector('table').replaceChildren();"
+                            f"byId('charts').replaceChildren(); fillLog([{log}])")
+        points, steps, *_ = drawn_lines(page)
+        assert [len(line) for line in points] == lines and steps.keys() == ticks
+        assert of(page, "$('#charts small').textContent").startswith(start)
+        assert np.isfinite([place for line in points for point in line for place in point]).all()
     assert of(page, "$('#log tbody tr').textContent") == "0–3.00000"
 
 
