@@ -1,7 +1,8 @@
 """Write docs/one.html, the companion of docs/one.py: python docs/companion.py
 
-Beside each part of the code stand what it is for, the numbers of one real step with six words in
-place of letters, and where the house does the same.
+Beside each part of the code stand what it is for, where in the transformer it is, the numbers of
+one real step with six words in place of letters, and where the house does the same.  A name in the
+code and its numbers light up together.  No script is needed.
 """
 import html
 import re
@@ -18,17 +19,38 @@ SIZES = {"B": 1, "T": 5, "C": 4, "H": 2, "D": 2, "LAYERS": 1, "V": 6, "FLOAT": n
 SHOWN = "B", "T", "C", "H", "D", "LAYERS", "V"
 STEPS = 60          # of training on the sentence,
 RATE = 0.1          # the first one at this rate, the others at less
+# The transformer as a row of boxes, each with the part of the page that is about it.
+BOXES = {"x": "Embeddings", "norm": "The norm", "heads": "Heads", "shares": "Attention",
+         "+": "The transformer", "MLP": "The MLP", "scores": "The loss"}
+# The boxes that a part is about.
+HERE = {"The text": ["x"], "The way back": [*BOXES], "Embeddings": ["x"], "The norm": ["norm"],
+        "Softmax": ["shares", "scores"], "The loss": ["scores"], "Heads": ["heads"],
+        "Attention": ["heads", "shares"], "The MLP": ["MLP"], "The transformer": ["+"],
+        "The first weights": ["x", "heads", "MLP"], "AdamW": ["x", "heads", "MLP"],
+        "What is read, and what came": ["x", "scores"], "Training": [*BOXES],
+        "Writing": ["scores"]}
+# The names in the code of a part to which its first table belongs, its second, and so on.
+NAMES = {"The sizes": [SHOWN[:-1]], "The text": [["encode"]],
+         "Two operations on arrays": [["total"], ["turn"]], "A Tensor": [["__matmul__"]],
+         "The way back": [["backward"], ["in_order"]], "Embeddings": [["embedding"]],
+         "The norm": [["y"]], "Softmax": [["p"]], "The loss": [["expected", "came"]],
+         "Heads": [["heads", "split"]], "Attention": [["shares"], ["shares"]],
+         "The MLP": [["up"], ["relu_squared"]], "The transformer": [["transformer"]],
+         "The first weights": [["matrix"]], "AdamW": [["data", "grad"]],
+         "What is read, and what came": [["windows"]], "Training": [["loss"], ["model"]],
+         "Writing": [["p"]]}
 
 
 class Table(NamedTuple):
     """Numbers to show: (rows, columns), with a name for each row and each column, and one for all
-    columns; probabilities are shaded."""
+    columns; probabilities are shaded, or have bars in the rows with these indices."""
     caption: str
     numbers: np.ndarray
     rows: list
     columns: list
     corner: str = ""
     shaded: bool = False
+    bars: tuple = ()
 
 
 class Part(NamedTuple):
@@ -37,6 +59,11 @@ class Part(NamedTuple):
     title: str
     text: str
     house: list         # of (file, name)
+
+    @property
+    def id(self):
+        """The name of its section in links."""
+        return self.title.lower().replace(" ", "-").replace(",", "")
 
 
 def load(source=SOURCE, **names):
@@ -133,11 +160,11 @@ def numbers():
                            read, channels, "channel")],
         "Softmax": [Table("Four scores, and their probabilities",
                           np.array([[2, 1, 0, -np.inf], softmaxed]), ["score", "probability"],
-                          ["", "", "", ""])],
+                          ["", "", "", ""], bars=(1,))],
         "The loss": [Table("After “one”: what was expected, what came, and the difference, of "
                            "which a fifth is the gradient of the scores",
                            np.stack([expected[-1], right[-1], expected[-1] - right[-1]])[:, said],
-                           ["expected", "came", "difference"], WORDS)],
+                           ["expected", "came", "difference"], WORDS, bars=(0, 1))],
         "Heads": [Table("Channels of the query of each word, in two heads",
                         np.concatenate([query.data[0, 0], query.data[0, 1]], axis=1), read,
                         [1, 1, 2, 2], "head")],
@@ -160,11 +187,11 @@ def numbers():
                                               ["read", "came next"], range(5), "place")],
         "Training": [Table("The loss on the six words after so many steps",
                            np.array([[losses[0], losses[9], losses[29], losses[-1]]]), ["loss"],
-                           [0, 9, 29, STEPS - 1], "steps"),
+                           [0, 9, 29, STEPS - 1], "steps", bars=(0,)),
                      Table("What is then expected after each word", after[:, said], read, WORDS,
                            shaded=True)],
         "Writing": [Table("The likeliest next word, and its probability",
-                          after.max(axis=-1)[:, None], likeliest, [""])],
+                          after.max(axis=-1)[:, None], likeliest, [""], bars=range(5))],
     }
 
 
@@ -268,13 +295,13 @@ PARTS = [
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --ink: #1c1f24; --soft: #59616d; --line: #e2e5ea;
-  --code: #f6f7f9; --blue: #1f5fa8; }
+  --code: #f6f7f9; --blue: #1f5fa8; --orange: #a8480f; --light: #ffe9a8; }
 @media (prefers-color-scheme: dark) { :root { --ground: #14171b; --ink: #e6e8eb; --soft: #a0a8b3;
-  --line: #2c323a; --code: #1b1f25; --blue: #8ab8f0; } }
+  --line: #2c323a; --code: #1b1f25; --blue: #8ab8f0; --orange: #f0a26c; --light: #4d4418; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
   font: 16px/1.55 system-ui, sans-serif; }
-header, section { max-width: 1360px; margin: 0 auto; padding: 1.5rem; }
+header, section { max-width: 90rem; margin: 0 auto; padding: 1.5rem; }
 header { padding-top: 3rem; } h1 { font-size: 2rem; line-height: 1.2; margin: 0 0 .6rem; }
 header p { max-width: 42rem; margin: 0 0 .6rem; }
 section { display: grid; grid-template-columns: minmax(0, 45rem) minmax(0, 1fr); gap: 2rem;
@@ -285,7 +312,8 @@ code { white-space: nowrap; font: .9em ui-monospace, Menlo, Consolas, monospace;
 pre { margin: 0; padding: 1rem; background: var(--code); border-radius: 8px; }
 pre code { display: block; font-size: 12.5px; line-height: 1.5; }
 /* A line that is too long goes on further to the right, from a space; --indent is its own. */
-pre span.line { display: block; white-space: pre-wrap; --in: calc((var(--indent) + 2) * 1ch);
+pre span.line { display: block; white-space: pre-wrap; overflow-wrap: anywhere;
+  --in: calc((var(--indent) + 2) * 1ch);
   padding-left: var(--in); text-indent: calc(-1 * var(--in)); }
 pre .whole { white-space: nowrap; }
 pre .comment { color: var(--soft); }
@@ -297,13 +325,36 @@ th { font-weight: 500; color: var(--soft); }
 th, td { text-align: right; padding: .1rem .5rem; white-space: nowrap; }
 tr > :first-child { text-align: left; padding-left: 0; }
 td.share { background: color-mix(in srgb, var(--blue) calc(var(--p) * 48%), transparent); }
+/* A bar stands in its cell, as high as its number; in a table of one column it lies. */
+td.bar { --bar: color-mix(in srgb, var(--blue) 40%, transparent); height: 3.4rem;
+  vertical-align: bottom; border-left: 3px solid var(--ground);
+  background: linear-gradient(to top, var(--bar) calc(var(--p) * 100%), var(--code) 0); }
+td.bar:only-of-type { height: auto; min-width: 12rem; border: 0; text-align: left;
+  background: linear-gradient(to right, var(--bar) calc(var(--p) * 100%), var(--code) 0); }
+td.plus { color: var(--blue); } td.minus { color: var(--orange); }
+td, .boxes a { print-color-adjust: exact; }
+/* The transformer, and where in it a part of the code is */
+.boxes { display: flex; flex-wrap: wrap; gap: .3rem 0; margin: 0 0 1.6rem; padding: 0;
+  list-style: none; font-size: 13px; }
+.boxes li { position: relative; } .boxes li + li::before { content: attr(data-arrow);
+  color: var(--soft); padding: 0 .25rem; }
+.boxes a { display: inline-block; padding: .1rem .4rem; border: 1px solid var(--line);
+  border-radius: 5px; color: var(--soft); text-decoration: none; }
+.boxes a[aria-current] { border-color: var(--blue); background: var(--blue); color: var(--ground);
+  font-weight: 600; }
+.boxes .here { position: absolute; top: 1.75rem; right: 0; font-size: 11px; color: var(--blue);
+  white-space: nowrap; }
+/* A name in the code, and the table that it has lit up */
+a.name { color: inherit; text-decoration: underline dotted var(--soft);
+  text-underline-offset: 3px; }
+figure:target { outline: 2px solid var(--blue); outline-offset: 4px; }
 .house { font-size: 14px; color: var(--soft); } .house a, header a { color: var(--blue); }
 @media (max-width: 72rem) {
   header, section { max-width: 48rem; }
   section { grid-template-columns: minmax(0, 1fr); gap: 1rem; }
   section > * { position: static; }
   section > div { display: contents; } h2 { order: -1; margin: 0; }
-  figure, p { margin: 0; } }
+  .boxes { order: -1; margin: 0 0 1rem; } figure, p { margin: 0; } }
 @media (max-width: 40rem) {
   header, section { padding: 1.5rem 1rem; } pre { padding: .8rem; } pre code { font-size: 11.5px; }
   pre .gap { white-space: normal; }
@@ -330,8 +381,21 @@ def prose(text):
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
 
 
-def coloured(code):
-    """Return code as HTML, each line with its indent, and its comment in another colour."""
+def linked(statement, links):
+    """Return a statement as HTML, in which these names are links to their tables."""
+    shown = html.escape(statement, quote=False)
+    if not links:
+        return shown
+
+    def link(match):
+        name = match.group()
+        return f"<a class='name n-{name}' href='#{links[name]}'>{name}</a>"
+    return re.sub(rf"\b({'|'.join(links)})\b", link, shown)
+
+
+def coloured(code, links):
+    """Return code as HTML, each line with its indent, its comment in another colour, and names as
+    links."""
     lines = []
     head = re.match(r"(# .*\n)*", code).group()
     for i, line in enumerate(head.splitlines()):
@@ -341,7 +405,7 @@ def coloured(code):
     for line in code.removeprefix(head).split("\n"):
         indent = len(line) - len(line.lstrip())
         statement, gap, comment = re.fullmatch(r"(.*?)( *)(# .*)?", line).groups()
-        shown = html.escape(statement, quote=False)
+        shown = linked(statement, links)
         if comment:
             is_short = indent + len(comment) < 40       # such as a shape: in one piece on a phone
             kind = "comment whole" if is_short else "comment"
@@ -360,22 +424,75 @@ def written(number):
     return f"{number:,.{digits}f}".replace("-", "−")
 
 
-def drawn(table):
-    """Return a table as HTML."""
-    head = "".join(f"<th scope='col'>{html.escape(str(name))}</th>" for name in table.columns)
-    lines = [f"<tr><th>{table.corner}</th>{head}</tr>"] if any(map(str, table.columns)) else []
-    for name, row in zip(table.rows, table.numbers, strict=True):
-        cells = "".join(cell(number, table.shaded) for number in row)
-        lines.append(f"<tr><th scope='row'>{html.escape(name)}</th>{cells}</tr>")
+def header(name, scope):
+    """Return the head of a row or a column as HTML; an empty cell without a name."""
+    if name == "":
+        return "<td></td>"
+    return f"<th scope='{scope}'>{html.escape(str(name))}</th>"
+
+
+def drawn(table, id, names):
+    """Return a table as HTML; names in the code light it up."""
+    lines = []
+    if any(map(str, table.columns)):
+        corner = f"<th>{table.corner}</th>" if table.corner else "<td></td>"
+        lines.append(f"<tr>{corner}{''.join(header(name, 'col') for name in table.columns)}</tr>")
+    has_signs = np.any(table.numbers < 0)
+    largest = max((table.numbers[i].max() for i in table.bars), default=0)      # of one scale
+    for i, (name, row) in enumerate(zip(table.rows, table.numbers, strict=True)):
+        cells = []
+        for number in row:
+            if table.shaded:
+                cells.append(cell(number, "share", number))
+            elif i in table.bars:
+                cells.append(cell(number, "bar", number / largest))
+            else:
+                cells.append(cell(number, sign(number) if has_signs else ""))
+        lines.append(f"<tr>{header(name, 'row')}{''.join(cells)}</tr>")
     caption = html.escape(table.caption)
-    return (f"<figure tabindex='0' aria-label='{caption}'><figcaption>{caption}</figcaption>"
-            f"<table>{''.join(lines)}</table></figure>")
+    kinds = " ".join(f"t-{name}" for name in names)
+    return (f"<figure id='{id}' class='{kinds}' tabindex='0' aria-label='{caption}'>"
+            f"<figcaption>{caption}</figcaption><table>{''.join(lines)}</table></figure>")
 
 
-def cell(number, shaded):
-    """Return a number as HTML; the larger a probability, the darker it is."""
-    share = f" class='share' style='--p:{number:.2f}'" if shaded else ""
-    return f"<td{share}>{written(number)}</td>"
+def sign(number):
+    """Return the class of a number by its sign, which has a colour."""
+    if number == 0:
+        return ""
+    return "plus" if number > 0 else "minus"
+
+
+def cell(number, kind="", share=None):
+    """Return a number as HTML; the larger its share, the darker or higher it is."""
+    style = "" if share is None else f" style='--p:{share:.2f}'"
+    attribute = f" class='{kind}'" if kind else ""
+    return f"<td{attribute}{style}>{written(number)}</td>"
+
+
+def row_of_boxes(title):
+    """Return the boxes of the transformer as HTML, with those that a part is about; "" if it is
+    about none."""
+    here = HERE.get(title, [])
+    if not here:
+        return ""
+    arrow = "→"
+    words = "this is all of it" if len(here) == len(BOXES) else "you are here"
+    if title == "The way back":
+        arrow = "←"
+        words = "from its end to its beginning"
+    boxes = []
+    for name, part in BOXES.items():
+        current = " aria-current='true'" if name in here else ""
+        mark = f"<span class='here'>{words}</span>" if name == here[-1] else ""
+        boxes.append(f"<li data-arrow='{arrow}'><a href='#{slug(part)}'{current}>{name}</a>{mark}"
+                     "</li>")
+    return (f"<ol class='boxes' aria-label='The transformer; this part is about "
+            f"{', '.join(here)}'>{''.join(boxes)}</ol>")
+
+
+def slug(title):
+    """Return the name of a section in links."""
+    return title.lower().replace(" ", "-").replace(",", "")
 
 
 def section(part, code, tables):
@@ -385,10 +502,26 @@ def section(part, code, tables):
         found.setdefault(file, []).append(f"<code>{name}</code>")
     places = "; ".join(f"{', '.join(names)} in <a href='../{file}'>{file}</a>"
                        for file, names in found.items())
-    shown = "".join(map(drawn, tables))
-    return (f"<section><pre><code>{coloured(code)}</code></pre>\n"
-            f"<div><h2>{part.title}</h2><p>{prose(part.text)}</p>{shown}"
-            f"<p class='house'>In the house: {places}.</p></div></section>")
+    id = slug(part.title)
+    links = {}
+    figures = []
+    for table, names in zip(tables, NAMES.get(part.title, []), strict=True):
+        place = f"{id}-{len(figures) + 1}"
+        for name in names:
+            links.setdefault(name, place)
+        figures.append(drawn(table, place, names))
+    return (f"<section id='{id}'><pre><code>{coloured(code, links)}</code></pre>\n"
+            f"<div>{row_of_boxes(part.title)}<h2>{part.title}</h2><p>{prose(part.text)}</p>"
+            f"{''.join(figures)}<p class='house'>In the house: {places}.</p></div></section>")
+
+
+def lights():
+    """Return the rules by which a name and its tables light up together."""
+    rules = []
+    for name in sorted({name for tables in NAMES.values() for names in tables for name in names}):
+        rules.append(f"section:has(.n-{name}:is(:hover, :focus)) .t-{name}, "
+                     f"section:has(.t-{name}:hover) .n-{name} {{ background: var(--light); }}\n")
+    return "".join(rules)
 
 
 def page():
@@ -401,7 +534,7 @@ def page():
     lede = LEDE.format(words=" ".join(WORDS))
     return ("<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
             "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-            f"<title>The whole idea in one file</title>\n<style>{STYLE}</style></head>\n"
+            f"<title>The whole idea in one file</title>\n<style>{STYLE}{lights()}</style></head>\n"
             f"<body><header><h1>The whole idea in one file</h1><p>{lede}</p></header>\n<main>\n"
             + "\n".join(sections) + "\n</main></body></html>\n")
 

@@ -11,7 +11,7 @@ from numpy.random import default_rng
 
 import minigrad as mg
 from model import Transformer, TransformerConfig
-from tests.kit import ROOT, python
+from tests.kit import ROOT, python, written
 
 SOURCE = (ROOT / "docs" / "one.py").read_text(encoding="utf-8")
 COMPANION = runpy.run_path(ROOT / "docs/companion.py")
@@ -259,8 +259,8 @@ def test_the_companion_writes_its_page_beside_one(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     runpy.run_path(tmp_path / "docs/companion.py", run_name="__main__")
-    written = (tmp_path / "docs/one.html").read_text(encoding="utf-8")
-    assert written == (ROOT / "docs/one.html").read_text(encoding="utf-8")
+    page = (tmp_path / "docs/one.html").read_text(encoding="utf-8")
+    assert page == (ROOT / "docs/one.html").read_text(encoding="utf-8")
 
 
 def test_the_companion_of_one_points_to_what_there_is():
@@ -268,3 +268,99 @@ def test_the_companion_of_one_points_to_what_there_is():
         for file, name in part.house:
             defined = re.search(rf"^ *(def|class) {name}\b", (ROOT / file).read_text("utf-8"), re.M)
             assert defined, f"{name} in {file}"
+
+
+def companion_sections():
+    """The sections of docs/one.html, by their ids."""
+    page = COMPANION["page"]()
+    return dict(re.findall(r"<section id='([^']+)'>(.*?)</section>", page, re.S))
+
+
+def test_the_companion_needs_no_script_and_has_no_empty_head_of_a_row_or_column():
+    page = COMPANION["page"]()
+    assert "<script" not in page
+    assert page.count("<th scope=") > 100
+    assert not re.search(r"<th[^>]*></th>", page)
+
+
+def test_each_link_of_the_companion_leads_to_a_place_on_it():
+    page = COMPANION["page"]()
+    ids = re.findall(r" id='([^']+)'", page)
+    assert len(set(ids)) == len(ids) > 30
+    links = re.findall(r"href='#([^']+)'", page)
+    assert len(links) > 100
+    assert set(links) <= set(ids)
+
+
+def test_each_name_that_has_a_table_is_a_link_to_it_wherever_its_part_says_it_in_code():
+    sections = companion_sections()
+    slug = COMPANION["slug"]
+    for title, tables in COMPANION["NAMES"].items():
+        section = sections[slug(title)]
+        code = section.partition("</pre>")[0]
+        plain = re.sub("<[^>]+>", "", re.sub(r"<a class='name.*?</a>", "", code))
+        plain = re.sub("#.*", "", plain)        # without comments
+        for number, names in enumerate(tables, 1):
+            figure, = re.findall(rf"<figure id='{slug(title)}-{number}' class='([^']*)'", section)
+            for name in names:
+                assert f"t-{name}" in figure.split()
+                assert f"<a class='name n-{name}' href='#{slug(title)}-" in code, (title, name)
+                assert not re.search(rf"\b{name}\b", plain), (title, name)
+
+
+@pytest.mark.parametrize("part, here", [
+    ("embeddings", ["x"]), ("the-norm", ["norm"]), ("attention", ["heads", "shares"]),
+    ("the-transformer", ["+"]), ("the-mlp", ["MLP"]), ("the-loss", ["scores"])])
+def test_the_row_of_boxes_of_the_companion_marks_those_of_each_part(part, here):
+    section = companion_sections()[part]
+    boxes = re.findall(r"<li data-arrow='→'><a href='#([\w-]+)'( aria-current='true')?>(.*?)</a>",
+                       section)
+    assert [name for *_, name in boxes] == [*COMPANION["BOXES"]]
+    assert [name for _, current, name in boxes if current] == here
+    assert dict((name, place) for place, _, name in boxes)[here[-1]] == part
+    assert section.count("you are here") == 1
+
+
+def test_bars_of_the_companion_are_as_high_as_their_numbers_on_one_scale():
+    sections = companion_sections()
+    for part, count in (("training", 4), ("the-loss", 12), ("softmax", 4), ("writing", 5)):
+        bars = re.findall(r"<td class='bar' style='--p:([\d.]+)'>([\d.]+)</td>", sections[part])
+        assert len(bars) == count
+        shares, numbers = np.array(bars, float).T
+        assert np.allclose(shares, numbers / numbers.max(), atol=0.02)
+        assert numbers.max() > 1.5 * numbers.min() or part == "writing"
+
+
+def test_numbers_of_the_companion_have_a_colour_for_each_sign():
+    page = COMPANION["page"]()
+    signed = re.findall(r"<td class='(plus|minus)'>(−?)", page)
+    assert len(signed) > 60
+    assert all((kind == "minus") == bool(minus) for kind, minus in signed)
+    assert not re.search("<td>−", page)
+
+
+@pytest.mark.late
+@pytest.mark.needs("browser")
+def test_a_name_in_the_companion_and_its_tables_light_up_together(tmp_path):
+    from selenium.webdriver import ActionChains
+    from tests.browser import browser, resize
+    page = written(tmp_path / "one.html", COMPANION["page"]())
+    with browser() as driver:
+        resize(driver, 1280, 900)
+        driver.get(page.as_uri())
+
+        def lit(pointed, *others):
+            """Which elements have another ground while one of them is pointed at."""
+            element = driver.find_element("css selector", pointed)
+            driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+            ActionChains(driver).move_to_element(element).perform()
+            return [driver.execute_script(
+                "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor",
+                other) != "rgba(0, 0, 0, 0)" for other in others]
+        attention = "#attention-1", "#attention-2", "#attention .n-shares"
+        assert lit("#attention .n-shares", *attention) == [True, True, False]
+        assert lit("#attention-1", *attention) == [False, False, True]
+        assert lit("#attention h2", *attention) == [False, False, False]
+        for width in (320, 375, 1280, 1440):
+            resize(driver, width, 800)
+            assert driver.execute_script("return document.documentElement.scrollWidth") == width

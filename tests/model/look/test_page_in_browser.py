@@ -100,11 +100,16 @@ def test_what_was_not_measured_is_not_drawn_and_a_start_without_more_is(page):
              )):
         page.execute_script("byId('log').querySelector('table').replaceChildren();"
                             f"byId('charts').replaceChildren(); fillLog([{log}])")
-        points, steps, *_ = drawn_lines(page)
+        points, steps, _, yardsticks = drawn_lines(page)
         assert [len(line) for line in points] == lines and steps.keys() == ticks
+        assert yardsticks and min(yardsticks) >= 8      # those above are not drawn
         assert of(page, "$('#charts small').textContent").startswith(start)
         assert np.isfinite([place for line in points for point in line for place in point]).all()
     assert of(page, "$('#log tbody tr').textContent") == "0–3.00000"
+    assert "Above the picture: unigram " in of(page, "$('#charts small').textContent")
+    resize(page, 320, 800)
+    _, steps, *_ = drawn_lines(page)
+    assert min(np.diff(sorted(steps.values()))) >= 44 and {1, 1000} <= steps.keys()
 
 
 def test_it_cannot_be_typed_into_and_has_no_switch(page):
