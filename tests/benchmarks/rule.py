@@ -54,12 +54,26 @@ def show(found, options, report):
                   "without it": "{:.3f}", "difference": "{:+.3f}"}, rows, [note])
 
 
+def headline(rows):
+    """Return how much the rule gains and loses at most, in words."""
+    differences = {name: difference for name, *_, difference in rows}
+    best = min(differences, key=differences.get)
+    worst = max(differences.values())
+    words = f"The rule lowers the loss by up to {-differences[best]:.3f} ({best})"
+    if differences[best] >= 0:
+        words = "The rule lowers the loss of no text"
+    return f"{words}, and raises it by {'at most ' if worst > 0 else ''}{max(0.0, worst):.3f}"
+
+
 def draw(axes, rows):
-    """Draw both losses of each text in a row of its own, by the passes over it."""
+    """Draw both losses of each text in a row of its own; the text that gains most stands above."""
+    rows = sorted(rows, key=lambda row: -row[-1])
     names, passes, _, _, ruled, usual, _ = zip(*rows)
     places = range(len(rows))
     axes.hlines(places, ruled, usual, color=GREY, linewidth=1.5, zorder=0)
-    axes.plot(usual, places, "o", ms=9, color=COLOURS[1], label="without it")
-    axes.plot(ruled, places, "o", color=COLOURS[0], label="with the rule")
+    # A ring around the dot, so that both are seen where they coincide
+    axes.plot(usual, places, "o", ms=11, mew=1.8, mfc="none", color=COLOURS[1], label="without it")
+    axes.plot(ruled, places, "o", ms=5, color=COLOURS[0], label="with the rule")
     axes.set_yticks(places, [f"{name}, {n:.2g} passes" for name, n in zip(names, passes)])
     axes.set_xlabel("validation loss, nats per character")
+    axes.set_title(headline(rows), loc="left", x=-0.35, fontsize="medium", fontweight="bold")

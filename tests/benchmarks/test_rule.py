@@ -32,3 +32,38 @@ def test_each_text_is_measured_with_and_without_the_rule_in_as_many_steps(
     assert rows[0][1] == pytest.approx(50_000 / 8_100, rel=1e-2) and rows[1][1] == 20
     assert all(row[-1] == -0.5 for row in rows) and rows[1][2] > rows[0][2] > 0.5
     assert "with the rule" in capsys.readouterr().out
+
+
+ROWS = [["long", 0.2, 0, 0, 1.15, 1.18, -0.03], ["even", 3.0, 0, 0, 1.45, 1.449, 0.001],
+        ["short", 20.0, 0, 0, 1.5, 1.6, -0.1]]
+
+
+@pytest.mark.parametrize("rows, says", [
+    (ROWS, "The rule lowers the loss by up to 0.100 (short), and raises it by at most 0.001"),
+    (ROWS[::2], "The rule lowers the loss by up to 0.100 (short), and raises it by 0.000"),
+    (ROWS[1:2], "The rule lowers the loss of no text, and raises it by at most 0.001")])
+def test_headline_says_the_most_that_the_rule_gains_and_loses(rows, says):
+    assert rule.headline(rows) == says
+
+
+def test_draw_sorts_the_texts_by_their_gain_and_shows_dots_that_coincide():
+    calls = {}
+
+    class Axes:
+        def plot(self, x, y, marker, label, **how):
+            calls[label] = list(x), list(y), how
+
+        def set_yticks(self, places, labels):
+            calls["labels"] = list(zip(places, labels))
+
+        def set_title(self, words, **how):
+            calls["title"] = words
+        hlines = set_xlabel = lambda *_, **how: None
+    rule.draw(Axes(), ROWS)
+    assert calls["labels"] == [(0, "even, 3 passes"), (1, "long, 0.2 passes"),
+                               (2, "short, 20 passes")]         # from below
+    assert calls["with the rule"][0] == [1.45, 1.15, 1.5]
+    assert calls["without it"][0] == [1.449, 1.18, 1.6]
+    assert calls["title"] == rule.headline(ROWS)
+    ring, dot = calls["without it"][2], calls["with the rule"][2]
+    assert ring["mfc"] == "none" and ring["ms"] > dot["ms"] + 2 * ring["mew"]
