@@ -45,14 +45,15 @@ function noteOfStart(series, shown) {
   return starts.length && `Before the first step: ${joinNames(starts)}.`;
 }
 
-/** Round numbers that cover the losses, and the best of the n-grams. */
+/** The lowest and the highest loss of the picture: it has the lines, and the best of the n-grams. */
 function rangeOf(series, yardsticks) {
   const ys = series.flatMap(({ points }) => points.map(([, y]) => y));
   if (yardsticks.length) ys.push(Math.min(...yardsticks.map(([, y]) => y)));
-  return ticks(Math.min(...ys), Math.max(...ys));
+  const low = Math.min(...ys), high = Math.max(...ys), more = 0.04 * (high - low || 1);
+  return [low - more, high + more];
 }
 
-function drawLosses(svg, series, height, yTicks, yardsticks) {
+function drawLosses(svg, series, height, [low, high], yardsticks) {
   const width = svg.clientWidth;
   const labels = [...yardsticks.map(([name, y]) => [`${name} ${fixed(y, 3)}`, y, ""]),
     ...series.flatMap(({ name, points }, i) => points.length ? [[`${name} ${
@@ -61,14 +62,13 @@ function drawLosses(svg, series, height, yTicks, yardsticks) {
   const box = { left: 40, right: width - room, top: 8, bottom: height - 40 };
   const steps = series.flatMap(({ points }) => points.map(([x]) => x));
   const x = stepScale(steps, box);
-  const y = (value) => box.top + (box.bottom - box.top)
-    * (yTicks.at(-1) - value) / (yTicks.at(-1) - yTicks[0]);
+  const y = (value) => box.top + (box.bottom - box.top) * (high - value) / (high - low);
   const line = (kind, x1, y1, x2, y2) => make("line", { class: kind, x1, y1, x2, y2 });
   const text = (content, x, y, anchor, kind = "") => make("text",
     { x, y, "text-anchor": anchor, "dominant-baseline": "middle", class: kind }, content);
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.replaceChildren(
-    ...yTicks.map((value) => text(brief(value), box.left - 8, y(value), "end")),
+    ...ticks(low, high).map((value) => text(brief(value), box.left - 8, y(value), "end")),
     ...stepTicks(steps, x).flatMap((value) => [
       line("grid-line", x(value), box.top, x(value), box.bottom),
       text(whole(value), x(value), box.bottom + 16, "middle")]),
@@ -104,14 +104,12 @@ function stepTicks(steps, x) {
   return kept.sort((a, b) => a - b);
 }
 
-/** Some five round numbers that cover a range. */
+/** Some four to eight round numbers within a range. */
 function ticks(low, high) {
-  const rough = (high - low || Math.abs(high) || 1) / 5;
-  const power = 10 ** Math.floor(Math.log10(rough));
+  const rough = (high - low) / 8, power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((x) => x * power >= 0.999 * rough);
-  const first = Math.floor(low / step + 1e-9);
-  const last = Math.max(first + 1, Math.ceil(high / step - 1e-9));
-  return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step);
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => (first + i) * step);
 }
 
 /** Where labels [name, y, ...], LABEL_HEIGHT high, stand clear of each other, as near to their y as they
