@@ -57,7 +57,7 @@ def describe(run: Run, counted: dict[str, float]) -> None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     losses = ", ".join(f"{name} {loss:.3f}" for name, loss in counted.items())
     print(f"yardstick   counted {losses} nats a {unit}")
-    if s.page:
+    if s.page and not s.explain:
         print(f"page        {run.folder / PAGE} from the first evaluation on; open it in a browser")
 
 

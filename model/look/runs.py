@@ -2,12 +2,13 @@
 import dataclasses
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from data.files import replacing
+from data.files import is_in_use, replacing
 from minigrad.words import number_of
 from model.answers import command_line
 from model.checkpoint import BEST, load_arrays, recorded_texts
@@ -192,8 +193,15 @@ def write_page(run: Run, counted: dict[str, float], goes_on: bool) -> None:
         "",
         facts,
         state)
-    with replacing(run.folder / PAGE) as file:
-        file.write(page.encode("utf-8"))
+    path = run.folder / PAGE
+    try:
+        with replacing(path) as file:
+            file.write(page.encode("utf-8"))
+    except PermissionError as error:
+        if not is_in_use(error):
+            raise
+        print(f"warning: another program has {path} open, so it could not be written; close it "
+              "there, and the next evaluation writes it", file=sys.stderr)
 
 
 def _page(title, finding, warning, facts, state=""):

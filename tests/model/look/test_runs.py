@@ -16,7 +16,7 @@ from model.look.runs import (MOST_RUNS, RENEWED, Record, compare, describe_misma
                              describe_windows, differing_settings, read_record)
 from model.scoring import yardstick
 from tests.browser import facts_of, of, opened, resize
-from tests.kit import refused, rows, run, written
+from tests.kit import open_elsewhere, refused, rows, run, written
 from tests.token_files import byte_level
 
 
@@ -207,6 +207,19 @@ def test_the_page_of_a_run_that_ends_with_an_error_says_that_it_has_ended(
             "--block_size", "16", "--n_embd", "16", "--n_layer", "1")
     page = (folder / "out" / PAGE).read_text(encoding="utf-8")
     assert "The run has ended after 0 steps" in page and facts_of(page)["renewed"] is None
+
+
+def test_a_page_that_another_program_has_open_ends_no_run(small_text, folder, monkeypatch, capsys):
+    with open_elsewhere(monkeypatch, [PAGE], attempts=99) as refusals:
+        run(small_text, folder / "out", "--max_iters 10 --page")
+    err = capsys.readouterr().err
+    assert err.count(f"another program has {folder / 'out' / PAGE} open") == 3 and refusals
+    assert len(rows(folder / "out")) == 3 and not (folder / "out" / PAGE).exists()
+
+
+def test_explain_speaks_of_no_page_as_it_writes_none(small_text, folder, capsys):
+    run(small_text, folder / "out", "--page --explain")
+    assert PAGE not in capsys.readouterr().out and not (folder / "out").exists()
 
 
 @pytest.mark.late
