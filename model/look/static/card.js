@@ -9,8 +9,10 @@ const headName = (layer, head) => `head ${layer + 1}.${head + 1}`;
 function glyph(id) {
   return make("span", { class: symbol(id).startsWith("U+") ? "symbol code" : "symbol",
     title: named(id) }, make("span", { "aria-hidden": "true" }, symbol(id)),
-  make("span", { class: "unseen" }, named(id)));
+  unseen(named(id)));
 }
+
+const unseen = (...words) => make("span", { class: "unseen" }, ...words);
 
 /** Fill a list again; the focus goes to the button of the row where it was, or else elsewhere. */
 function refill(list, fill, elsewhere = input) {
@@ -52,29 +54,44 @@ function fillBars(name, found, came, take = null, before = null) {
   }));
 }
 
-/** Some letters before a place, in one line. */
-const lettersTo = (place, count) => pieces.slice(Math.max(0, place - count), place).join("")
-  .replaceAll("\n", "⏎");
+/** A letter as it stands in a text, or its code if it cannot be seen or would turn the others. */
+const inText = (place) => /[\p{C}\u2028\u2029]/u.test(pieces[place])
+  && !"\n\t".includes(pieces[place]) ? signOf(place) : pieces[place];
+
+/** Some letters before a place. */
+function lettersTo(place, count) {
+  const from = Math.max(0, place - count);
+  return Array.from({ length: place - from }, (_, i) => inText(from + i)).join("");
+}
+
+/** The letters before the cursor in one line, which has the direction of the cursor's line. */
+function showContext(sign) {
+  const { at } = state, begin = pieces.slice(0, at).lastIndexOf("\n") + 1;
+  const [line] = pieces.slice(begin).join("").split("\n", 1);
+  byId("context").dir = RIGHT_TO_LEFT.test(line) ? "rtl" : "ltr";
+  byId("context").replaceChildren(lettersTo(at, 20).replaceAll("\n", "⏎"), make("b", {}, sign));
+}
 
 function showNext() {
   const row = queryRow(), came = ids[state.at], after = came === undefined;
   byId("next-title").textContent = !ids.length ? "Type, to see what may come next"
     : after ? "What comes next?" : `Expected in place ${whole(state.at + 1)}`;
-  byId("context").replaceChildren(...ids.length ? [lettersTo(state.at, 20),
-    make("b", {}, after ? "?" : signOf(state.at))] : []);
-  byId("place").textContent = placeWords();
+  showContext(!ids.length ? "" : after ? "?" : signOf(state.at));
+  showPlace();
   const expected = row < 0 ? []
     : source.expected(row, 8, isKnown(state.at) ? came : undefined);
   fillBars("next", expected, came, null, edit && ((id) => source.probability(row, id)));
 }
 
-const small = (...said) => make("small", {}, ...said);
-const more = (...said) => make("small", { class: "more" }, ...said);    // where there is room
+const small = (...words) => make("small", {}, ...words);
+const more = (...words) => make("small", { class: "more" }, ...words);      // where there is room
+
+let rises = [];                 // by how much each loss of the window rose with what is changed
 
 /** What the text costs, and what changes of the model cost it. */
 function showCost() {
   const losses = seen.map((_, row) => source.loss(row, true));
-  const rises = losses.map((x, row) => edit && x !== null ? x - source.loss(row, false) : 0);
+  rises = losses.map((x, row) => edit && x !== null ? x - source.loss(row, false) : 0);
   const count = losses.filter((loss) => loss !== null).length, mean = sumOf(losses) / count;
   const worse = sumOf(rises), words = byId("cost"), on = `on ${counted(count, unit)}`;
   words.replaceChildren();
@@ -91,28 +108,74 @@ function showCost() {
     const times = fixed(Math.exp(Math.abs(worse / count)), 2);
     words.append(make("b", {}, `${worse > 0 ? "+" : ""}${nats(worse, 2)}`),
       more(` ${on}`, times === "1.00" ? "" : `: each is ${times} times ${
-        worse > 0 ? "less likely" : "likelier"}`, ` (${nats(mean)})`), ...hits(rises));
+        worse > 0 ? "less likely" : "likelier"}`, ` (${nats(mean)})`), unseen(hitsInWords()));
   }
 }
 
-/** The three letters that a change has hit hardest, each with what is before it. */
-function hits(rises) {
+/** For who cannot see the colours: the three letters that a change has hit hardest. */
+function hitsInWords() {
   const hardest = likeliest(rises, 3).filter((row) => rises[row] >= 0.005);
-  const heading = make("small", { class: "hits" }, "  Hit hardest: ");
-  return hardest.map((row, i) => make("span", { class: "hit" }, i ? "" : heading,
-    more(lettersTo(start + row, 12)), make("b", {}, signOf(start + row)),
-    small(` +${fixed(rises[row], 2)}  `)));
+  const inWords = hardest.map((row) => {
+    const before = lettersTo(start + row, 12).split("\n").at(-1).trim();
+    const after = before ? `after ‘${before}’` : "at the start of a line";
+    return `${named(seen[row])} ${after}: ${fixed(rises[row], 2)}`;
+  });
+  return hardest.length ? `.  Hit hardest: ${inWords.join("; ")}.` : ".";
 }
+
+// ---- The text in small, while the field is out of view
+
+const glance = byId("glance"), glanceWords = byId("glance-words");
+
+function showGlance() {
+  glanceWords.textContent = "";
+  if (glance.hidden || !ids) return;
+  const copies = spans.map((span, row) => {
+    const copy = span.cloneNode();
+    copy.textContent = inText(start + row);
+    return copy;
+  });
+  const chosen = copies[state.at - start] ?? chosenLetter().cloneNode(true);
+  glance.replaceChildren(...copies, copies.includes(chosen) ? "" : chosen);
+  const isWorse = edit && state.colours === "surprise";
+  if (isWorse) glanceWords.append("Orange: worse", more(withChanges()), ".  Blue: better.");
+  const isHit = isWorse && !isLast() && rises.some((rise) => Math.abs(rise) >= 0.005);
+  scrollGlance(isHit ? copies : [chosen], isHit ? rises.map(Math.abs) : [1]);
+}
+
+/** Scroll to the lines that hold the largest sum of what their letters count. */
+function scrollGlance(copies, counts) {
+  const tops = copies.map((copy) => copy.offsetTop), room = glance.clientHeight;
+  const lines = [...glance.children].map((copy) => copy.offsetTop);
+  const sums = lines.map((line) => sumOf(counts.filter((_, i) => tops[i] >= line
+    && tops[i] + copies[i].offsetHeight <= line + room)));
+  glance.scrollTop = lines[sums.indexOf(Math.max(...sums))] - glance.firstChild.offsetTop;
+}
+
+/** What is changed, in words. */
+function withChanges() {
+  const { off, drag } = state;
+  return off.length === 1 && !drag ? ` without ${partName(off[0])}` : " with these changes";
+}
+
+// It is out of view if half of it has gone, at the top or behind the card of a narrow page.
+new IntersectionObserver(([field]) => {
+  const isAhead = field.boundingClientRect.top > field.rootBounds.top;
+  glance.hidden = isAhead || field.intersectionRatio > 0.5;
+  showGlance();
+}, { threshold: [0, 0.1, 0.2, 0.3, 0.4, 0.5], rootMargin: "-20% 0px 0px" })
+  .observe(letters.parentElement);
 
 /** What is changed, each to be set back. */
 function showChanges() {
   const { off, drag } = state, list = byId("changes");
   const chip = (words, news) => make("li", {}, button(() => update(news, true, ["cost"]),
     `${words} `, make("span", { "aria-hidden": "true" }, "✕"),
-    make("span", { class: "unseen" }, ", set it back")));
+    unseen(", set it back")));
   refill(list, () => {
     list.append(...off.length > 3 ? [chip(`${off.length} parts off`, { off: [] })]
-      : off.map((part) => chip(partName(part), { off: off.filter((other) => other !== part) })));
+      : off.map((part) => chip(`${partName(part)} off`,
+        { off: off.filter((other) => other !== part) })));
     if (!drag) return;
     const outside = edit?.drag ? "" : ", outside the window";
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${
@@ -122,10 +185,10 @@ function showChanges() {
 }
 
 function partName(part) {
-  if (part === "ngrams") return "n-grams off";
+  if (part === "ngrams") return "n-grams";
   const [layer, what] = part.split(".");
-  if (what < heads) return `${headName(Number(layer), Number(what))} off`;
-  return `${what === "mlp" ? "MLP" : what} of block ${Number(layer) + 1} off`;
+  if (what < heads) return headName(Number(layer), Number(what));
+  return `${what === "mlp" ? "MLP" : what} of block ${Number(layer) + 1}`;
 }
 
 function setOff(part, off) {

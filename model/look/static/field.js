@@ -17,23 +17,53 @@ function paintHead(canvas, weights) {
   paint(canvas, T, T, (query, key) => key > query ? NaN : Math.sqrt(weights[query * T + key]));
 }
 
+// ---- Unknown characters, and those that cannot be seen or turn the words around them
+
+const RIGHT_TO_LEFT = /^\P{L}*[\p{sc=Hebrew}\p{sc=Arabic}\p{sc=Syriac}\p{sc=Thaana}\p{sc=Nko}]/u;
+const isInvisible = (c) => /[\p{C}\p{Z}]/u.test(c);
+
+/** A character as something that can be seen; known ones are so by `shown_character` in page.py. */
+function visible(c) {
+  if (isInvisible(c)) return codeOf(c);
+  return /\p{M}/u.test(c) ? `◌${c}` : c;
+}
+
+/** A sign that does not change the direction of the words around it. */
+const isolated = (sign) => RIGHT_TO_LEFT.test(sign) ? `\u2068${sign}\u2069` : sign;
+
+const nameOfUnknown = (c) => isInvisible(c) ? codeOf(c)
+  : `‘${isolated(visible(c))}’ (${codeOf(c)})`;
+
 /** The letters, in the colours that they had until their own are known. */
 function fillLetters() {
   if (input.value !== state.text) input.value = state.text;
   const before = spans, longer = before.length - seen.length;
   spans = seen.map((_, row) => {
-    const piece = pieces[start + row], span = make("span", {}, piece);
-    if (piece.endsWith("\n")) span.className = "line-end";
-    if (!isKnown(start + row)) span.className = "unknown";
+    const span = letter(start + row);
     span.style.cssText = row && before[row + longer]?.style.cssText || "";
     return span;
   });
+  const end = start + seen.length, rest = pieces.slice(end).join("");
   const next = make("span", { class: "next" }, "\u200b");     // so that a last line has its height
-  letters.replaceChildren(pieces.slice(0, start).join(""), ...spans,
-    pieces.slice(start + seen.length).join(""), next);
-  ids.length && (spans[state.at - start] ?? next).classList.add("chosen");
+  letters.replaceChildren(pieces.slice(0, start).join(""), ...spans, rest, next);
+  let chosen = spans[state.at - start] ?? next;
+  if (rest && state.at === end) {       // the first that is not read, but foreseen
+    chosen = letter(end);
+    next.previousSibling.replaceWith(chosen, pieces.slice(end + 1).join(""));
+  }
+  chosen.classList.add("chosen");
   spans.coloured = 0;
 }
+
+/** A letter of the text, which takes a colour. */
+function letter(place) {
+  const span = make("span", {}, pieces[place]);
+  if (pieces[place].endsWith("\n")) span.className = "line-end";
+  if (!isKnown(place)) span.className = "unknown";
+  return span;
+}
+
+const chosenLetter = () => letters.querySelector(".chosen");
 
 /** Colour what was read: by surprise, or how much that got worse; by attention; by reasons. */
 function colourLetters() {
@@ -45,6 +75,7 @@ function colourLetters() {
       else tint(spans[i], edit ? shadeOf((loss - source.loss(i, false)) / 2)
         : shadeOf(loss / EVEN_LOSS));
     }
+    if (rows === seen.length) showGlance();
     return;
   }
   const look = colours === "attention" && row >= 0
@@ -54,6 +85,7 @@ function colourLetters() {
       : colours === "reasons" && reasons.found.has(i) ? shadeOf(reasons.found.get(i) / 2) : null;
     tint(span, shade);
   });
+  showGlance();
 }
 
 /** Which part of a long text is read, and what is unknown in it. */
@@ -65,7 +97,7 @@ function showWindow() {
   enable("earlier", start > 0);
   enable("later", end < ids.length);
   const unknown = [...new Set(pieces.filter((_, place) => !isKnown(place)))];
-  const names = unknown.map((c) => `‘${c}’ (${codeOf(c)})`);
+  const names = unknown.map(nameOfUnknown);
   tell("unknown", unknown.length && `The model does not know ${names.slice(0, 8).join(", ")}${
     names[8] ? ", …" : ""}.  It reads ${named(facts.neutral[0])} instead, and gives no loss `
     + "there.");
@@ -124,7 +156,7 @@ function goTo(place) {
   const index = indexOf(bounded(place, 0, ids.length));
   update({ at: place, column: null });
   input.setSelectionRange(index, index);
-  (spans[state.at - start] ?? letters.lastChild).scrollIntoView({ block: "nearest" });
+  chosenLetter().scrollIntoView({ block: "nearest" });
 }
 
 /** Take over the field's text.  A dragged weight moves with its letters, or is set back. */
@@ -165,18 +197,22 @@ function setText(text, index) {
   typed();
 }
 
-/** The chosen place in words. */
-function placeWords() {
-  const { at } = state, row = queryRow();
-  if (!ids.length) return "";
-  if (row < 0) return "Nothing comes before the first letter: it is not foreseen.";
+/** The chosen place in words; what the card shows beside it is only heard. */
+function showPlace() {
+  const { at } = state, row = queryRow(), words = byId("place");
+  words.textContent = !ids.length ? "" : row < 0
+    ? "Nothing comes before the first letter: it is not foreseen." : placeWords(at);
+  if (row < 0) return;
   const [[best, p]] = source.expected(row, 1);
-  const foreseen = `Most likely: ${named(best)}, ${share(p)}`;
-  if (at === ids.length) return `${foreseen}.`;
-  const loss = source.loss(row + 1, true);
-  return loss === null ? `Place ${whole(at + 1)}, ${nameOf(at)}, has no loss.  ${foreseen}.`
-    : `Place ${whole(at + 1)}, ${isKnown(at) ? named(ids[at]) : nameOf(at)}: ${
-      share(Math.exp(-loss))}, which is a loss of ${nats(loss, 2)}.  ${foreseen}.`;
+  words.append(unseen(`Most likely: ${named(best)}, ${share(p)}.`));
+}
+
+function placeWords(at) {
+  if (at === ids.length) return "";
+  const loss = source.loss(at - start, true), place = `Place ${whole(at + 1)}`;
+  if (loss === null) return `${place}, ${nameOf(at)}, has no loss.  `;
+  return `${place}, ${named(ids[at])}: ${share(Math.exp(-loss))}, which is a loss of ${
+    nats(loss, 2)}.  `;
 }
 
 /** Choose the place of the cursor. */

@@ -4,7 +4,7 @@ const { unit, live, config: { block_size: block, n_layer: layers, n_head: heads 
 const V = facts.config.vocab_size, EVEN_LOSS = Math.log(V);     // nats of a blind guess
 const idOf = new Map(live ? facts.characters.map((character, id) => [character, id]) : []);
 const symbol = (id) => facts.vocabulary[id][0];
-const quoted = (id) => `‘${symbol(id)}’`;
+const quoted = (id) => `‘${isolated(symbol(id))}’`;
 const named = (id) => facts.vocabulary[id][1];
 
 // What an address keeps.  Places count from 0; `at` is the one whose prediction is shown, `column`
@@ -21,9 +21,9 @@ let pieces, ids, start, seen, edit;
 
 const isKnown = (place) => !live || idOf.has(pieces[place]);
 const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
-const signOf = (place) => isKnown(place) ? symbol(ids[place]) : pieces[place];
+const signOf = (place) => isKnown(place) ? symbol(ids[place]) : visible(pieces[place]);
 const nameOf = (place) => isKnown(place) ? quoted(ids[place])
-  : `‘${pieces[place]}’ (${codeOf(pieces[place])}, unknown)`;
+  : `${nameOfUnknown(pieces[place])}, unknown`;
 /** The row of the window that looks back, and predicts the chosen place. */
 const queryRow = () => state.at - 1 - start;
 

@@ -161,10 +161,11 @@ def test_a_part_that_is_off_adds_nothing_and_the_card_says_what_it_costs(driver,
     for changed, losses in (("true", after), ("false", before)):
         found = of(page, f"seen.map((_, row) => source.loss(row, {changed}))")
         assert found[0] is None and abs(np.array(found[1:]) - losses).max() < 1e-5
-    assert of(page, """$$('.hit b').map((x) => x.textContent).join() === seen
-        .map((id, row) => [symbol(id), source.loss(row, true) - source.loss(row, false)])
+    assert of(page, """$('#cost .unseen').textContent.split(': ').slice(1).join(': ').split('; ')
+        .map((x) => x.split(/ after | at /)[0]).join() === seen
+        .map((id, row) => [named(id), source.loss(row, true) - source.loss(row, false)])
         .filter((x) => x[1] >= 0.005).sort((a, b) => b[1] - a[1]).slice(0, 3)
-        .map((x) => x[0]).join()""") and of(page, "$('.hit')")
+        .map((x) => x[0]).join()""")
     assert len(of(page, "$$('#changes button')")) == 1
     page.execute_script("document.querySelector('#changes button').click();")
     assert of(page, "!$('#changes button') && edit === null")
@@ -700,7 +701,7 @@ def test_no_width_has_overflow_and_handle_and_effect_share_a_screen(page, theme)
 
 
 @pytest.mark.parametrize("off, lost, expected", [
-    ([], False, ["next-title", "next", "cost"]), ([], True, ["next", "released"]),
+    ([], False, ["next-title", "next", "cost"]), ([], True, ["next-title", "next", "released"]),
     (["0.1", "0.mlp", "0.attention"], False, ["next", "cost", "changes"]),
     (["0.1"], True, ["next", "changes", "released"])])
 def test_the_card_of_a_phone_has_three_lines(page, off, lost, expected):
