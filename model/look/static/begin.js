@@ -84,7 +84,9 @@ async function begin() {
   for (const link of document.links) link.addEventListener("click", goToSection);
   inTheTheme(() => {
     spans = [];
-    if (ids && job) update({}, null);
+    if (!ids || !job) return;
+    update({}, null);
+    if (onPaper.matches) drawAtOnce();
   });
   recall();
   const isMeasured = !live || state.text === facts.text && start === 0;      // by Python

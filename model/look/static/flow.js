@@ -87,6 +87,14 @@ function* drawHeads() {
   }
 }
 
+/** Draw what has the theme's colours: a print takes its picture before `show` has come so far. */
+function drawAtOnce() {
+  while (source.read(seen.length));
+  colourLetters();
+  showHead();
+  for (const _ of drawHeads());
+}
+
 // ---- What each head is worth: the window read without it
 
 let worths = { key: null, found: new Map() };

@@ -221,5 +221,23 @@ def test_a_line_break_has_the_colour_of_its_loss_and_a_ring(wide):
     assert of(wide, "getComputedStyle(spans[19], '::before').opacity") == "1"
 
 
+def test_a_page_that_is_printed_has_light_maps_at_once(wide):
+    from tests.browser import chosen
+    heads = """$$('#heads canvas').map((x) => { const {data} = x.getContext('2d')
+        .getImageData(0, 0, 200, 200), at = 4 * 200 * 150; return data.slice(at, at + 3).join(); })
+        .join(';') + $('#shades .ramp').style.background"""
+    light = of(wide, heads)
+    chosen(wide, "dark")
+    wide.execute_script("for (const _ of job);")
+    assert of(wide, heads) != light
+    wide.execute_script(f"""const $ = (x) => document.querySelector(x);
+        const $$ = (x) => [...document.querySelectorAll(x)];
+        onPaper.addEventListener('change', () => {{ globalThis.printed ??= {heads}; }});""")
+    wide.execute_cdp_cmd("Page.printToPDF", {})
+    assert of(wide, "printed") == light
+    shown(wide)
+    assert of(wide, heads) != light             # and afterwards it is dark again
+
+
 def test_a_keyboard_of_a_phone_makes_the_page_smaller(page):
     assert "interactive-widget=resizes-content" in of(page, "$('[name=viewport]').content")
