@@ -43,15 +43,14 @@ function bar(list, name, x, value, before = null) {
   return row;
 }
 
-/** Bars of ids and their probabilities; `came` stands out, and a click may take one. */
-function fillBars(name, found, came, take = null, before = null) {
-  const list = byId(name);
-  refill(list, () => found.forEach(([id, p]) => {
+/** Bars of ids and their probabilities, and what these were before; `came` stands out. */
+function fillBars(expected, came, before = null) {
+  byId("next").replaceChildren();
+  for (const [id, p] of expected) {
     const was = before?.(id), gain = 100 * (p - was);
     const value = [share(p), ...before ? [" ", small(gain < 0.05 ? "" : "+", fixed(gain, 1))] : []];
-    bar(list, take ? button(() => take(id), glyph(id)) : glyph(id), p, value, was ?? null)
-      .classList.toggle("came", id === came);
-  }));
+    bar(byId("next"), glyph(id), p, value, was ?? null).classList.toggle("came", id === came);
+  }
 }
 
 /** A letter as it stands in a text, or its code if it cannot be seen or would turn the others. */
@@ -80,7 +79,7 @@ function showNext() {
   showPlace();
   const expected = row < 0 ? []
     : source.expected(row, 8, isKnown(state.at) ? came : undefined);
-  fillBars("next", expected, came, null, edit && ((id) => source.probability(row, id)));
+  fillBars(expected, came, edit && ((id) => source.probability(row, id)));
 }
 
 const small = (...words) => make("small", {}, ...words);

@@ -55,22 +55,24 @@ function showWrite() {
     byId(`${id}-now`).textContent = state[id];
   }
   const line = byId("line"), wasWritten = isLast();
+  const hadFocus = line.contains(document.activeElement);
   line.replaceChildren();
   if (!state.at) {
     byId("drawn-words").textContent = `Put the cursor behind a ${unit}, to write there.`;
-    fillBars("drawn", []);
     return;
   }
   const { probabilities, drawn, u, taken } = wasWritten ? last
     : drawFrom(cacheOf(true).logitsOf(queryRow()), 0);
   const chosen = wasWritten ? taken ?? drawn : undefined;
+  const [best] = likeliest(probabilities, 1);
   let low = 0, from;
   probabilities.forEach((p, id) => {
     if (!p) return;
-    const piece = make("span", { title: `${named(id)} ${share(p)}`,
-      style: `left: ${100 * low}%; width: ${100 * p}%` }, p > 0.02 ? symbol(id) : "");
+    const name = `${named(id)} ${share(p)}`, piece = button(() => takeInstead(id),
+      p > 0.02 ? symbol(id) : "");
+    Object.assign(piece, { title: name, ariaLabel: name, tabIndex: id === best ? 0 : -1,
+      style: `left: ${100 * low}%; width: ${100 * p}%` });
     piece.classList.toggle("drawn", id === chosen);
-    piece.addEventListener("click", () => takeInstead(id));
     line.append(piece);
     if (id === drawn) from = low;
     low += p;
@@ -82,9 +84,14 @@ function showWrite() {
     : `The number ${fixed(u, 3)} was drawn.  It falls on ${quoted(drawn)}, which has ${
       fixed(from, 3)} to ${fixed(from + probabilities[drawn], 3)}.${
       taken === undefined ? "" : `  You took ${quoted(taken)} instead.`}`;
-  const some = likeliest(probabilities, 8, chosen).filter((id) => probabilities[id]);
-  fillBars("drawn", some.map((id) => [id, probabilities[id]]), chosen, takeInstead);
+  if (hadFocus) line.querySelector("[tabindex='0']").focus({ preventScroll: true });
 }
+
+on("line", "keydown", (event) => {
+  const parts = [...byId("line").querySelectorAll("button")];
+  const to = moved(event, 0, parts.indexOf(event.target));
+  if (to) parts[bounded(to[1], 0, parts.length - 1)].focus();
+});
 
 byId("top_k").max = V;
 for (const id of ["temperature", "top_k", "top_p"]) {

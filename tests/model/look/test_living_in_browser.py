@@ -323,8 +323,8 @@ def test_texts_of_0_1_and_2_letters_empty_what_they_do_not_fill(page, off, tmp_p
         said = of(page, "document.body.innerText")
         assert str(tmp_path) in said        # the folder of the model, whose name has a number
         assert not re.search(r"NaN|Infinity|undefined|-1", said.replace(str(tmp_path), ""))
-        assert len(of(page, "$$('#next li, #most li, #drawn li')")) == (0 if not text else of(
-            page, "8 + Math.min(6, seen.length) + $$('#drawn li').length"))
+        assert len(of(page, "$$('#next li, #most li, #line button')")) == (0 if not text else of(
+            page, "8 + Math.min(6, seen.length) + $$('#line button').length"))
     assert page.get_log("browser") == [] and of(page, "$('#one').disabled")
     assert of(page, """['cost', 'place', 'context', 'worth'].every((id) => !byId(id).textContent)
         && ['next-title', 'worth-words'].every((id) => byId(id).textContent.startsWith('Type'))""")
@@ -333,7 +333,7 @@ def test_texts_of_0_1_and_2_letters_empty_what_they_do_not_fill(page, off, tmp_p
 def test_all_bars_of_a_chart_have_one_scale(page):
     typed(page, "the quick brown")
     page.execute_script("setOff('0.1', true); for (const _ of job); goTo(9); for (const _ of job);")
-    for name in ("next", "most", "worth", "drawn", "ladder"):
+    for name in ("next", "most", "worth", "ladder"):
         tracks = of(page, f"$$('#{name} .track').map((x) => x.getBoundingClientRect())"
                           ".map(({left, width}) => `${left} ${width}`)")
         assert len(tracks) > 1 and len(set(tracks)) == 1, name
@@ -408,19 +408,39 @@ def test_a_letter_is_drawn_taken_instead_and_taken_back_and_undo_works(page):
         needle.left, drawn.left, drawn.right].map((x) => (x - box.left) / box.width))([$('#line'),
             $('.needle'), $('#line .drawn')].map((x) => x.getBoundingClientRect()))""")
     assert needle == pytest.approx(u, abs=1e-3) and left - 1e-3 <= needle <= right + 1e-3
-    chosen = of(page, "$$('#drawn li:not(.came) button')[0]")
+    chosen = of(page, "$$('#line button:not(.drawn)')[0]")
     chosen.send_keys("\ue007")                                      # Enter, as at a keyboard
     page.execute_script("for (const _ of job);")
     taken = of(page, "state.text")
     assert len(taken) == 4 and taken[-1] == of(page, "facts.characters[last.taken]")
     page.execute_script("takeInstead(last.taken)")                  # which changes nothing
-    assert of(page, "byId('drawn').contains(document.activeElement)")
+    assert of(page, "byId('line').contains(document.activeElement)")
     for _ in range(2):
         page.execute_script("byId('back').focus(); byId('back').click(); for (const _ of job);")
     assert of(page, "state.text") == "the" and of(page, "document.activeElement.id") == "one"
     page.execute_script("byId('input').focus(); write(1);")
     page.find_element("id", "input").send_keys("\ue009z")          # Ctrl + Z
     assert of(page, "[input.value, state.text]") == ["the", "the"]
+
+
+def test_the_pieces_of_the_line_are_one_tab_stop_and_are_taken_by_keys(page):
+    typed(page, "the")
+    pieces = "$$('#line button').map((x) => x.ariaLabel)"
+    assert of(page, pieces) == of(page, """source.expected(2, V).sort((a, b) => a[0] - b[0])
+        .map(([id]) => `${named(id)} ${share(draw(plain.logitsOf(2), 0, 0.8, V, 1)
+            .probabilities[id])}`)""")
+    stops = of(page, "$$('#line [tabindex=\"0\"]').map((x) => x.ariaLabel)")
+    assert stops == of(page, """[...$$('#line button')].sort((a, b) =>
+        parseFloat(b.style.width) - parseFloat(a.style.width)).slice(0, 1).map((x) => x.ariaLabel)
+        """)
+    page.execute_script("document.querySelector('#line button').focus()")
+    for key, place in (("end", -1), ("left", -2), ("home", 0), ("left", 0), ("right", 1)):
+        press(page, key)
+        assert of(page, "document.activeElement.ariaLabel") == of(page, pieces)[place]
+    press(page, "enter")
+    page.execute_script("for (const _ of job);")
+    assert of(page, "state.text") == "the" + of(page, "facts.characters[1]")
+    assert of(page, "document.activeElement === $('#line [tabindex=\"0\"]')")
 
 
 def test_writing_leaves_the_numbers_of_an_earlier_window_alone(page):
@@ -605,7 +625,7 @@ def test_every_chart_is_saved_as_it_stands_but_light(page, tmp_path, run):
     typed(page, "the quick")
     page.execute_script("write(2); update({temperature: 1}); for (const _ of job);")
     ids = run.tokenizer.encode(of(page, "state.text"))[of(page, "start"):]
-    for name in ("worth", "drawn", "ladder"):
+    for name in ("worth", "ladder"):
         svg = saved(page, tmp_path, f"byId('{name}').nextElementSibling", f"{name}.svg")
         ground, *bars = parts(svg, "rect")
         widths = of(page, f"$$('#{name} .fill').map((fill) => 2 * parseFloat(fill.style.width))")
@@ -636,12 +656,13 @@ def test_every_control_has_a_name_a_target_of_24_pixels_and_few_tab_stops(page):
     assert [role for role, names in found.items() if "" in names] == []
     for role in ("switch", "slider"):
         assert len(set(found[role])) == len(found[role])
-    assert of(page, """$$('button, summary, input[type=range]').filter((x) => {
-        const {width, height} = x.getBoundingClientRect();
-        return x.checkVisibility() && (width < 24 || height < 24); }).map((x) => x.outerHTML)
+    # But not the pieces of the line, of which the likeliest is the tab stop.
+    assert of(page, """$$('button:not(#line [tabindex="-1"]), summary, input[type=range]')
+        .filter((x) => { const {width, height} = x.getBoundingClientRect();
+            return x.checkVisibility() && (width < 24 || height < 24); }).map((x) => x.outerHTML)
         """) == []
     assert of(page, "$$('#heads [tabindex=\"0\"]').length") == 1
-    for name in ("next", "drawn", "most"):      # with separators, and in words
+    for name in ("next", "most"):      # with separators, and in words
         said = of(page, f"$$('#{name} li')[0].textContent")
         assert "space" in said or "␣" not in said
 
@@ -654,7 +675,7 @@ def test_all_of_it_is_reached_and_moved_by_keys(page):
         page.switch_to.active_element.send_keys("\ue004")        # Tab
         reached.add(of(page, "document.activeElement.closest('[id]')?.id"))
     assert {"keep-text", "heads", "map", "keep-map", "most", "weight", "alone", "worth", "one",
-            "temperature", "drawn"} <= reached
+            "temperature", "line"} <= reached
     page.execute_script("tiles[0].tile.focus()")
     for key, part in (("down", "0.0"), ("right", "0.1"), ("right", "0.mlp"), ("left", "0.1"),
                       ("home", None), ("end", "0.mlp")):
@@ -716,7 +737,7 @@ def test_the_card_of_a_phone_has_three_lines(page, off, lost, expected):
     assert [name for name, *_ in lines] == expected
     for name, height, is_cut in lines:
         assert height < 32 and (not is_cut or name == "changes")
-    page.execute_script("fillBars('next', [0, 1, 2].map((id) => [id, 1]), 0, null, () => 0.004)")
+    page.execute_script("fillBars([0, 1, 2].map((id) => [id, 1]), 0, () => 0.004)")
     assert of(page, """[byId('next'), ...$$('#next li')].map((x) => x.getBoundingClientRect())
         .every((x, i, [box]) => x.right < box.right + 1 || x.top >= box.bottom)""")
 
@@ -760,7 +781,7 @@ def test_paper_and_forced_colours_keep_the_colours(page, media, features):
         assert of(page, ON_PAPER)
         assert not of(page, "$('#alone').checkVisibility()")
     for part in ("spans[3]", "byId('next').querySelector('.fill')",
-                 "byId('line').querySelector('span')"):
+                 "byId('line').querySelector('button')"):
         colour, adjust, forced = of(page, f"""[getComputedStyle({part})].flatMap((x) =>
             [x.backgroundColor, x.printColorAdjust, x.forcedColorAdjust])""")
         assert colour not in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
@@ -774,7 +795,7 @@ def test_a_vocabulary_of_200_with_codes_shows_every_name_in_full(driver, tmp_pat
     tokenizer = CharTokenizer("".join(map(chr, range(32, 226))) + "\ufeff\u202e\u2028\0")
     model = Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 1, 4))
     page = opened_page(driver, tmp_path, model, tokenizer, "ab\ufeff\u202e\u2028\0c")
-    page.execute_script("""fillBars('next', ['\\ufeff', '\\u202e', 'a'].map((c) =>
+    page.execute_script("""fillBars(['\\ufeff', '\\u202e', 'a'].map((c) =>
         [idOf.get(c), 0.1]))""")
     assert of(page, "$$('#next .symbol > :first-child').map((x) => x.textContent)") == [
         "U+FEFF", "U+202E", "a"]
