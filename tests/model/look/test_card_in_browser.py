@@ -241,3 +241,18 @@ def test_a_page_that_is_printed_has_light_maps_at_once(wide):
 
 def test_a_keyboard_of_a_phone_makes_the_page_smaller(page):
     assert "interactive-widget=resizes-content" in of(page, "$('[name=viewport]').content")
+
+
+@pytest.mark.parametrize("width, height", SIZES)
+def test_hardly_anything_moves_while_the_page_is_drawn(wide, width, height):
+    from selenium.webdriver.support.wait import WebDriverWait
+    resize(wide, width, height)
+    wide.refresh()
+    WebDriverWait(wide, 20, 0.02).until(
+        lambda page: of(page, "'ready' in document.documentElement.dataset"))
+    shown(wide)
+    shifts = wide.execute_async_script("""const done = arguments[0], shifts = [];
+        new PerformanceObserver((list) => shifts.push(...list.getEntries())).observe(
+            {type: 'layout-shift', buffered: true});
+        setTimeout(() => done(shifts.map((x) => x.value)), 100);""")
+    assert sum(shifts) < 0.1
