@@ -54,8 +54,8 @@ function fillBars(expected, came, before = null) {
 }
 
 /** A letter as it stands in a text, or its code if it cannot be seen or would turn the others. */
-const inText = (place) => /[\p{C}\u2028\u2029]/u.test(pieces[place])
-  && !"\n\t".includes(pieces[place]) ? signOf(place) : pieces[place];
+const inText = (place) => /[\p{C}\u2028\u2029]/u.test(pieces[place].replace(/[\n\t]/g, ""))
+  ? signOf(place) : pieces[place];
 
 /** Some letters before a place. */
 function lettersTo(place, count) {
@@ -145,7 +145,7 @@ function showGlance() {
 /** Scroll to the lines that hold the largest sum of what their letters count. */
 function scrollGlance(copies, counts) {
   const tops = copies.map((copy) => copy.offsetTop), room = glance.clientHeight;
-  const lines = [...glance.children].map((copy) => copy.offsetTop);
+  const lines = [...new Set([...glance.children].map((copy) => copy.offsetTop))];
   const sums = lines.map((line) => sumOf(counts.filter((_, i) => tops[i] >= line
     && tops[i] + copies[i].offsetHeight <= line + room)));
   glance.scrollTop = lines[sums.indexOf(Math.max(...sums))] - glance.firstChild.offsetTop;

@@ -1,9 +1,47 @@
 """Pages that are opened in a browser, and the maps of attention that they show."""
+import numpy as np
+
+from data.tokenizer import CharTokenizer
+from model import Transformer, TransformerConfig
 from model.checkpoint import Checkpoint
 from model.look.page import gather, html
 from model.look.reading import attention_maps, watch
 from tests.browser import of, opened
 from tests.kit import written
+
+LETTERS = "\n abcdefghijklmnopqrstuvwxyz.</script>&'\""
+MODERN = {"position": "rotary", "norm": "rms", "qk_norm": True, "activation": "relu2", "ngrams": 4,
+          "ngram_rows": 50}
+
+
+def of_kind(options, block_size=12, seed=0, characters=LETTERS, heads=4, channels=16):
+    """A model with large random weights, so that every part of it counts."""
+    tokenizer = CharTokenizer(characters)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, block_size, 2, heads, channels,
+                                          **options), seed)
+    rng = np.random.default_rng(seed)
+    for p in model.parameters():
+        p.data += rng.normal(0, 0.3, p.shape).astype(np.float32)
+    return model, tokenizer
+
+
+def typed(page, text, at=None):
+    """Put a text into the field, as a paste does, and wait until it is read."""
+    page.execute_script("""const input = byId('input'); input.value = arguments[0];
+        const at = arguments[1] ?? input.value.length;
+        input.setSelectionRange(at, at);
+        input.dispatchEvent(new Event('input')); for (const _ of job);""", text, at)
+
+
+def dragged(page, column, weight):
+    """Drag the weight of the chosen row on a column of the window, as the slider does."""
+    page.execute_script("""update({column: start + arguments[0]});
+        byId('weight').value = arguments[1];
+        byId('weight').dispatchEvent(new Event('input')); for (const _ of job);""", column, weight)
+
+
+def plain(text):
+    return text.replace("\u00a0", " ")
 
 
 def maps_of(model, ids):

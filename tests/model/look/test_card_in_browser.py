@@ -4,8 +4,7 @@ import pytest
 
 from model import load_checkpoint
 from tests.browser import of, resize
-from tests.model.look.pages import opened_page
-from tests.model.look.test_living_in_browser import MODERN, dragged, of_kind, plain, typed
+from tests.model.look.pages import MODERN, dragged, of_kind, opened_page, plain, typed
 
 pytestmark = pytest.mark.needs("browser")
 SIZES = [(375, 470), (640, 450), (853, 600), (1280, 900)]
@@ -134,7 +133,7 @@ def test_of_a_long_text_the_card_has_the_lines_that_were_hit_or_written(wide, wi
     assert of(wide, f"{SEEN}(60)") and of(wide, "glance.children[60].className") == "chosen"
     for off in ("[]", "['0.1']"):
         wide.execute_script(f"update({{off: {off}, at: Infinity}}); for (const _ of job);")
-        wide.execute_script("write(90); for (const _ of job);")
+        wide.execute_script("write(90); for (const _ of job); for (const _ of job);")
         scrolled(wide, "write")
         assert of(wide, f"{SEEN}(seen.length - 1)"), off
 

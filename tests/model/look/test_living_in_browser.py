@@ -16,12 +16,10 @@ from model.generation import window_start
 from model.look import weights
 from model.score.text import text_losses
 from tests.browser import asked, of, prefer, press, resize
-from tests.model.look.pages import ON_PAPER, maps_of, opened_page
+from tests.model.look.pages import (LETTERS, MODERN, ON_PAPER, dragged, maps_of, of_kind,
+                                    opened_page, plain, typed)
 
 pytestmark = pytest.mark.needs("browser")
-LETTERS = "\n abcdefghijklmnopqrstuvwxyz.</script>&'\""
-MODERN = {"position": "rotary", "norm": "rms", "qk_norm": True, "activation": "relu2", "ngrams": 4,
-          "ngram_rows": 50}
 KINDS = {
     "modern": MODERN, "gpt2": {"bias": True},
     "llama": {"position": "rotary", "norm": "rms_gain", "activation": "swiglu", "n_kv_head": 2,
@@ -30,36 +28,6 @@ KINDS = {
     "sinusoidal": {"position": "sinusoidal", "attention_bias": True},
     "biases of the MLP": {"mlp_bias": True},
 }
-
-
-def of_kind(options, block_size=12, seed=0, characters=LETTERS, heads=4, channels=16):
-    """A model with large random weights, so that every part of it counts."""
-    tokenizer = CharTokenizer(characters)
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, block_size, 2, heads, channels,
-                                          **options), seed)
-    rng = np.random.default_rng(seed)
-    for p in model.parameters():
-        p.data += rng.normal(0, 0.3, p.shape).astype(np.float32)
-    return model, tokenizer
-
-
-def typed(page, text, at=None):
-    """Put a text into the field, as a paste does, and wait until it is read."""
-    page.execute_script("""const input = byId('input'); input.value = arguments[0];
-        const at = arguments[1] ?? input.value.length;
-        input.setSelectionRange(at, at);
-        input.dispatchEvent(new Event('input')); for (const _ of job);""", text, at)
-
-
-def dragged(page, column, weight):
-    """Drag the weight of the chosen row on a column of the window, as the slider does."""
-    page.execute_script("""update({column: start + arguments[0]});
-        byId('weight').value = arguments[1];
-        byId('weight').dispatchEvent(new Event('input')); for (const _ of job);""", column, weight)
-
-
-def plain(text):
-    return text.replace("\u00a0", " ")
 
 
 def logits_of(page, ids):
