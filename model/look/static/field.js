@@ -99,7 +99,7 @@ function showWindow() {
   const unknown = [...new Set(pieces.filter((_, place) => !isKnown(place)))];
   const names = unknown.map(nameOfUnknown);
   tell("unknown", unknown.length && `The model does not know ${names.slice(0, 8).join(", ")}${
-    names[8] ? ", …" : ""}.  It reads ${named(facts.neutral[0])} instead, and gives no loss `
+    names[8] ? ", …" : "."}  It reads ${named(facts.neutral[0])} instead, and gives no loss `
     + "there.");
 }
 

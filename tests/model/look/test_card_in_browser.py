@@ -107,6 +107,8 @@ def test_the_card_has_the_letters_in_their_colours_only_while_the_field_is_out_o
     assert round(lines, 2) == (9 if width > 960 else 2)
     card = of(wide, "byId('card').getBoundingClientRect()")
     assert card["top"] == (16 if width > 960 else 0) and card["bottom"] < 0.74 * height
+    wide.execute_script("update({off: ['0.1', '1.mlp', 'ngrams']}); for (const _ of job);")
+    assert of(wide, "glanceWords.scrollWidth <= glanceWords.clientWidth")
     scrolled(wide, "input")
     assert of(wide, "glance.hidden")
 
