@@ -20,7 +20,7 @@ COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
 TOKENS = 4096       # about the number tried at each length, and again with the future changed
 SHORT = 64          # the length at which every position is tried
 LONG = 2048         # the longest sequence tried: attention over more takes seconds, then minutes
-LOGITS = 1 << 26    # at most this many at once: a large vocabulary means fewer positions per batch
+LOGITS = 1 << 23    # at most this many at once: a large vocabulary means fewer positions per batch
 
 
 def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, float]:
@@ -80,52 +80,64 @@ def prove_causality(model: Callable, vocab_size: int, block_size: int) -> None:
     CausalityError : names the first position whose logits changed, and where the change began.
     """
     rng = np.random.default_rng(0)
-    tried = []
-    for T, cuts in _lengths_and_cuts(vocab_size, block_size):
-        ids = rng.integers(vocab_size, size=T)
-        batches = math.ceil(len(cuts) * T * vocab_size / LOGITS)
-        tried += [(ids, some) for some in np.array_split(cuts, batches) if len(some)]
+    lengths = [(rng.integers(vocab_size, size=T), batches)
+               for T, batches in _lengths_and_batches(vocab_size, block_size)]
+    tried = [(ids, cuts) for ids, batches in lengths for cuts in batches]
     bar = tqdm(
         tried,
         desc="proving that it is causal",
         leave=False,
         delay=1,
         disable=None)
-    for ids, some in bar:
+    before = np.empty(0)
+    for ids, cuts in bar:
+        if before.shape[:2] != (len(cuts), len(ids)):       # else it is the same batch again
+            before = _finite_logits(model, np.tile(ids, (len(cuts), 1)))            # (cuts, T, V)
         _prove_at(
             model,
             vocab_size,
             ids,
-            cuts=some,
+            cuts=cuts,
+            before=before,
             rng=rng)
 
 
 def count_proof_ids(vocab_size: int, block_size: int) -> int:
     """Return how many ids the model reads in its proof."""
-    return sum(2 * T * len(cuts) for T, cuts in _lengths_and_cuts(vocab_size, block_size))
+    return sum(T * (sum(map(len, batches)) + sum({*map(len, batches)}))
+               for T, batches in _lengths_and_batches(vocab_size, block_size))
 
 
-def _lengths_and_cuts(vocab_size, block_size):
-    """Return the lengths of the sequences that are tried, each with its positions of a change."""
+def _lengths_and_batches(vocab_size, block_size):
+    """Return the lengths of the sequences that are tried, each with its positions of a change, in
+    the batches that the model gets."""
     if block_size < 2 or vocab_size < 2:
         return []                                           # there is no future, or no other id
-    lengths = sorted({min(block_size, SHORT), min(block_size, LONG)})
-    return [(T, np.linspace(0, T - 1, 1 + min(T - 1, TOKENS // T)).astype(int)[1:])
-            for T in lengths]
+    tried = []
+    for T in sorted({min(block_size, SHORT), min(block_size, LONG)}):
+        cuts = np.linspace(0, T - 1, 1 + min(T - 1, TOKENS // T)).astype(int)[1:]
+        batches = math.ceil(len(cuts) * T * vocab_size / LOGITS)
+        tried.append((T, [some for some in np.array_split(cuts, batches) if len(some)]))
+    return tried
 
 
-def _prove_at(model, vocab_size, ids, cuts, rng):
-    """Run the proof on one sequence, (T,), with changes from each of the cuts on."""
-    ids = np.tile(ids, (len(cuts), 1))                                              # (cuts, T)
-    changed = ids.copy()
-    for row, cut in zip(changed, cuts):
-        row[cut:] = (row[cut:] + rng.integers(1, vocab_size, size=len(row) - cut)) % vocab_size
+def _finite_logits(model, ids):
+    """Return the logits of a batch, (B, T) -> (B, T, V).  Refuse those that are not finite."""
     with mg.no_grad():
-        before = model(ids).data                                                    # (cuts, T, V)
-        after = model(changed).data
-    if not (np.isfinite(before).all() and np.isfinite(after).all()):
+        logits = model(ids).data
+    if not np.isfinite(logits).all():
         raise CausalityError("nothing can be proven of a model whose logits are not finite; "
                              "look at its weights")
+    return logits
+
+
+def _prove_at(model, vocab_size, ids, cuts, before, rng):
+    """Run the proof on one sequence, (T,), with changes from each of the cuts on.  `before` is what
+    the model says of the sequence in each row, (cuts, T, V)."""
+    changed = np.tile(ids, (len(cuts), 1))                                          # (cuts, T)
+    for row, cut in zip(changed, cuts):
+        row[cut:] = (row[cut:] + rng.integers(1, vocab_size, size=len(row) - cut)) % vocab_size
+    after = _finite_logits(model, changed)                                          # (cuts, T, V)
     moved = (before != after).any(axis=-1)                                          # (cuts, T)
     for row, cut in zip(moved, cuts):
         if row[:cut].any():
