@@ -1,6 +1,10 @@
 """Runs of adapters: their base stays as it is, they resume bit for bit, and they learn."""
 import shutil
+import subprocess
+import sys
+import time
 
+import numpy as np
 import pytest
 
 import train
@@ -10,8 +14,9 @@ from model.checkpoint import checkpoint_arrays, save_arrays
 from model.count import __main__ as count
 from model.lora.adapted import AdaptedTransformer
 from model.sample import main as sample
-from tests.kit import losses, refused, same_arrays, split
+from tests.kit import ROOT, arrays, losses, refused, same_arrays, split
 from tests.model.lora.adapters import LLAMA, packed_base
+from tests.model.ranks.mpiexec import ranks
 
 pytestmark = pytest.mark.late
 SENTENCE = "the moon is made of blue glass and "
@@ -84,6 +89,62 @@ def test_a_run_of_an_adapter_resumes_bit_for_bit(packed, facts, tmp_path):
     for name in ("last.npz", "ckpt.npz"):
         assert same_arrays(whole / name, parts / name)
     assert losses(whole) == losses(parts)
+
+
+def steps_kept(out_dir):
+    """The steps after which a run that goes on was saved; 0 before it is for the first time."""
+    if not (out_dir / "last.npz").exists():
+        return 0
+    return load_checkpoint(out_dir / "last.npz").training["state"]["iteration"]
+
+
+def test_a_run_of_an_adapter_that_is_killed_ends_as_the_one_that_is_left_alone(packed, facts,
+                                                                               tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    ends = "--max_iters 60 --eval_interval 20"
+    adapt(packed, facts, whole, ends)
+    words = ["--init_from", packed, "--data", facts, "--out_dir", killed, *FLAGS, ends,
+             "--checkpoint_interval 1e-3"]
+    process = subprocess.Popen([sys.executable, "train.py", *split(words)], cwd=ROOT,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not steps_kept(killed):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert 0 < steps_kept(killed) < 60
+    train.main(split([f"--init_from resume --out_dir {killed}"]))
+    for name in ("last.npz", "ckpt.npz"):
+        assert same_arrays(whole / name, killed / name)
+
+
+@pytest.mark.needs("mpi")
+def test_two_ranks_train_the_adapter_that_one_process_trains(packed, facts, tmp_path):
+    """Two steps: AdamW doubles a difference of rounding in most of them, as where a gradient is
+    nearly 0."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    adapt(packed, facts, one, "--max_iters 2")
+    words = ["--init_from", packed, "--data", facts, "--out_dir", two, *FLAGS, "--max_iters 2"]
+    end = ranks(2, "train.py", *split(words))
+    assert (end.returncode, end.stderr) == (0, "")
+    assert end.stdout.count("adapter  ") == 1
+    a, b = arrays(one / "last.npz"), arrays(two / "last.npz")
+    assert a.keys() == b.keys()
+    numbers = [name for name in a if name.startswith(("model/", "optimizer/"))]
+    for name in numbers:
+        np.testing.assert_allclose(a[name], b[name], rtol=0, atol=1e-5, err_msg=name)
+    for kind in ("model/", "optimizer/m/"):
+        assert any(np.abs(a[name]).max() > 0.005 for name in numbers
+                   if name.startswith(kind) and name.endswith("lora_b"))
+
+
+def test_the_seed_of_a_run_draws_its_adapter(trained, facts, tmp_path):
+    """At a learning rate of 0, it stays as it was drawn."""
+    first = {}
+    for name, seed in (("one", 1), ("same", 1), ("other", 2)):
+        adapt(trained, facts, tmp_path / name, f"--max_iters 1 --learning_rate 0 --seed {seed}")
+        first[name] = arrays(tmp_path / name / "last.npz")["model/blocks.0.mlp.up.lora_a"]
+    assert (first["one"] == first["same"]).all()
+    assert (first["one"] != first["other"]).any()
 
 
 def test_an_invented_fact_is_recalled_with_the_adapter_and_not_without(small_text, tmp_path):
