@@ -16,11 +16,11 @@ from model.transformer import Transformer
 
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
 COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
+LOGITS = 1 << 23    # at most this many at once: a large vocabulary means smaller batches
 # Of the proof:
 TOKENS = 4096       # about the number tried at each length, and again with the future changed
 SHORT = 64          # the length at which every position is tried
 LONG = 2048         # the longest sequence tried: attention over more takes seconds, then minutes
-LOGITS = 1 << 23    # at most this many at once: a large vocabulary means fewer positions per batch
 
 
 def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, float]:
@@ -47,7 +47,9 @@ def evaluate(
         batch_size: int,
         ranks: Ranks = Ranks()) -> float:
     """Return the mean loss over windows (N, T), in nats per id that counts.  Ranks take turns with
-    the batches; the result has the same bits for any number of ranks."""
+    the batches, which are smaller than `batch_size` where a large vocabulary has many logits; the
+    result has the same bits for any number of ranks."""
+    batch_size = max(1, min(batch_size, LOGITS // (x.shape[1] * model.config.vocab_size)))
     totals = np.zeros(math.ceil(len(x) / batch_size))       # of batches; 0 for other ranks'
     counts = y != IGNORE                                                            # (N, T)
     with mg.no_grad():

@@ -25,7 +25,7 @@ from model.config import TransformerConfig
 from model.layers import MLP
 from model.lora.loss import frozen_cross_entropy
 from model.options import flag
-from model.transformer import Transformer
+from model.transformer import Block, Transformer
 
 # The linear layers of a block, by the names that --lora_layers takes
 LAYERS = {"qkv": "attention.qkv", "out": "attention.out", "gate": "mlp.gate", "up": "mlp.up",
@@ -64,21 +64,13 @@ class AdaptedLinear(Linear):
 
 
 class AdaptedMLP(MLP):
-    """An MLP whose linear layers are called one by one, as each may have a pair, or be packed.
-
-    Its hidden channels, which are most of what a block would keep for backward, are computed again
-    there  (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 3).
-    """
+    """An MLP whose linear layers are called one by one, as each may have a pair, or be packed:
+    (..., C) -> (..., C)."""
 
     def __init__(self, mlp: MLP) -> None:
         vars(self).update(vars(mlp))
 
     def __call__(self, x: Tensor) -> Tensor:
-        # Through a constant no gradient would come to the pairs.
-        return computed_again(x, self.compute) if x.requires_grad else self.compute(x)
-
-    def compute(self, x: Tensor) -> Tensor:
-        """Return its output, (..., C) -> (..., C)."""
         if self.gate is not None:
             return super().__call__(x)
         h = self.up(x)
@@ -89,16 +81,36 @@ class AdaptedMLP(MLP):
         return self.down(mg.gelu(h, approximate))
 
 
+class AdaptedBlock(Block):
+    """A block that is computed again for backward, so that only its input is kept until then
+    (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 3)."""
+
+    def __init__(self, block: Block) -> None:
+        vars(self).update(vars(block))
+        self.mlp = AdaptedMLP(block.mlp)
+
+    def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
+        if not x.requires_grad:     # the first one: no gradient would come to its pairs
+            x = Tensor(x.data, requires_grad=True)
+        return computed_again(x, super().__call__, rng)
+
+
 @op(register=False)
-def computed_again(x: Array, compute: Callable):
-    """compute(x), of which backward keeps x alone: it computes the value again, and sends its
-    gradient down to x and to the parameters."""
+def computed_again(x: Array, compute: Callable, rng: Rng):
+    """compute(x, rng), of which backward keeps x alone: it computes the value again, with the same
+    random numbers, and sends its gradient down to x and to the parameters."""
+    before = rng and rng.bit_generator.state
     with mg.no_grad():
-        y = compute(Tensor(x)).data
+        y = compute(Tensor(x), rng).data
 
     def dx(g):
         leaf = Tensor(x, requires_grad=True)
-        compute(leaf).backward(g)
+        now = rng and rng.bit_generator.state
+        if rng:
+            rng.bit_generator.state = before
+        compute(leaf, rng).backward(g)
+        if rng:
+            rng.bit_generator.state = now
         return leaf.grad
     return y, (dx,)
 
@@ -124,8 +136,8 @@ class AdaptedTransformer(Transformer):
             raise ValueError(mistakes[0])
         rng = generator(seed, "weights", 1)
         scale = config.lora_alpha / config.lora
+        self.blocks = [AdaptedBlock(block) for block in self.blocks]
         for block in self.blocks:
-            block.mlp = AdaptedMLP(block.mlp)
             for name in config.lora_layers.split(","):
                 part, layer = LAYERS[name].split(".")
                 module = getattr(block, part)

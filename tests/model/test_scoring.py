@@ -51,6 +51,19 @@ def test_evaluate_counts_targets_and_not_batches_of_them():
         assert np.isclose(evaluate(model, x, y, batch_size), (4 * each[0] + each[1]) / 5)
 
 
+def test_evaluate_reads_few_windows_at_once_where_the_vocabulary_is_large(monkeypatch):
+    model = Transformer(TransformerConfig(9, 4, 1, 1, 8), dtype=np.float64)
+    x, y = np.random.default_rng(0).integers(9, size=(2, 7, 4))
+    expected = evaluate(model, x, y, 7)
+    at_once = []
+    monkeypatch.setattr(mg, "cross_entropy", lambda logits, targets, real=mg.cross_entropy, **more:
+                        at_once.append(len(targets)) or real(logits, targets, **more))
+    for most in (3 * 4 * 9, 1):
+        monkeypatch.setattr("model.scoring.LOGITS", most)
+        assert np.isclose(evaluate(model, x, y, 5), expected)
+    assert at_once == [3, 3, 1] + 7 * [1]
+
+
 def test_ladder_goes_down_to_the_best_loss():
     lines = ladder(2.0, {"unigram": 3.25, "bigram": 2.5, "trigram": 1.0}).splitlines()
     assert [line.split()[0] for line in lines] == ["3.250", "2.500", "2.000", "1.000"]
