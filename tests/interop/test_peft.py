@@ -20,6 +20,7 @@ if not lacking("interop"):
         import peft
         import torch
         from transformers import AutoModelForCausalLM
+    from tests.interop.beside_peft import steps_of_both
 
 pytestmark = [pytest.mark.needs("interop"), pytest.mark.filterwarnings("default")]
 
@@ -73,6 +74,31 @@ def test_an_adapter_of_peft_comes_back_as_it_went(tmp_path, monkeypatch):
     assert again.config.lora == 4
     for (name, p), q in zip(model.named_parameters(), again.parameters(), strict=True):
         np.testing.assert_array_equal(p.data, q.data, err_msg=name)
+
+
+@pytest.mark.parametrize("config, layers", [(LLAMA, "out,gate,up,down"),
+                                            (GPT2, "qkv,out,up,down")], ids=["llama", "gpt2"])
+def test_a_hundred_steps_have_the_losses_that_they_have_in_peft(config, layers, tmp_path,
+                                                                monkeypatch):
+    """Where a class has queries, keys and values in one layer, or they have no pair: elsewhere each
+    of them has a first matrix of its own there."""
+    monkeypatch.chdir(tmp_path)
+    model = saved_adapter(config, ".", lora_layers=layers)
+    main(["base", "hf"])
+    main(["on", "peft"])
+    rng = np.random.default_rng(0)
+    V = config.vocab_size
+    after = rng.integers(V, size=V)     # each id is followed by another
+    batches = []
+    for step in range(100):
+        ids = [rng.integers(V, size=2)]
+        while len(ids) < 9:
+            ids.append(after[ids[-1]])
+        ids = np.stack(ids, axis=1)                                         # (B, T + 1)
+        batches.append((3e-3 * min(1, (step + 1) / 10), (ids[:, :-1], ids[:, 1:])))
+    steps = [*steps_of_both(model, "hf", "peft", batches)]
+    assert steps[-1].ours < steps[0].ours - 1
+    assert max(abs(step.ours - step.theirs) for step in steps) < 0.02
 
 
 @pytest.mark.parametrize("words, change, says", [
