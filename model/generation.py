@@ -15,6 +15,7 @@ from minigrad import random
 from minigrad.random import generator
 from minigrad.words import shown
 from model.cache import Drawing, KVCache
+from model.checkpoint import ADAPTER
 from model.options import problems, takes
 from model.transformer import Transformer
 
@@ -65,7 +66,10 @@ class Reader:
         self.n = ids.shape[1]                   # ids so far, of which `ids` are the last ones
         self.cache = None
         self.at_once = 1
-        if cache and type(model) is Transformer:        # a subclass may do otherwise
+        # A subclass may do otherwise than a Transformer, but for one with an adapter.
+        is_known = (type(model) is Transformer
+                    or isinstance(model, Transformer) and model.config.kind == ADAPTER)
+        if cache and is_known:
             self.cache = make_cache(model, len(ids))
             weights = sum(p.size for p in model.parameters())
             self.at_once = max(1, min(AT_ONCE, AT_ONCE * SMALL // weights))

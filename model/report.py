@@ -34,6 +34,7 @@ BUSY = 2.0              # times the seconds that they had one
 SLOWED = 1.2            # the same of all steps, from which the last report says it again
 LONG = 20.0             # seconds from which it is said beforehand how long something takes
 PIECE = 64              # ids of which that is estimated
+A_STEP = 3              # times as long as its ids take forward: backward takes twice as long
 LOWER = 10              # times lower rates are proposed where no step made a model better
 
 
@@ -62,16 +63,22 @@ def describe(run: Run, counted: dict[str, float]) -> None:
 
 
 def print_estimates(run: Run) -> None:
-    """Say how long the proof of causality and the evaluations will take, if that is long."""
+    """Say how long the proof of causality, the steps and the evaluations will take, if that is
+    long."""
     s = run.settings
     each = seconds_an_id(run.model, min(s.block_size, PIECE))
     proof = each * count_proof_ids(run.text.tokenizer.vocab_size, s.block_size)
     evaluation = each * run.windows[0].size / run.ranks.size
     last = each * len(run.text.val) / run.ranks.size
-    if max(proof, evaluation, last) >= LONG:
+    steps = ""
+    seconds = 0.0
+    if s.lora and s.minutes is None:        # else the clock says it, or the progress bar
+        seconds = (s.steps - run.state.iteration) * A_STEP * each * s.characters / run.ranks.size
+        steps = f"{format_seconds(seconds)} for the steps, "
+    if max(proof, evaluation, last, seconds) >= LONG:
         print(f"time        about {format_seconds(proof)} for the proof that the model is causal, "
-              f"{format_seconds(evaluation)} for each evaluation, and {format_seconds(last)} for "
-              "the last one")
+              f"{steps}{format_seconds(evaluation)} for each evaluation, and "
+              f"{format_seconds(last)} for the last one")
 
 
 def seconds_an_id(model: Transformer, T: int) -> float:

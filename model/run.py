@@ -494,8 +494,9 @@ class Run:
         return dict(settings=settings, text=self.text.digest, state=self.state.saved())
 
     def save_last(self) -> None:
-        """Write last.npz, from which the run can be resumed, and keep the one before it.  Write
-        nothing if the last step was skipped, or left a nan or inf in weights or optimiser."""
+        """Write last.npz, from which the run can be resumed, and keep the one before it, except of
+        an adapter.  Write nothing if the last step was skipped, or left a nan or inf in weights or
+        optimiser."""
         if self.state.skipped_in_row:
             return
         weights = [p.data for p in self.model.parameters()]
@@ -504,7 +505,9 @@ class Run:
             tqdm.write(f"warning     {LAST} is not written after step {self.state.iteration:,}: a "
                        "weight or the optimiser's state is nan or inf", sys.stderr)
             return
-        self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
+        # Beside a base that is there once, one more copy of an adapter would be most of the disk.
+        before = None if self.settings.lora else self.folder / PREVIOUS
+        self.save(LAST, optimizer=self.optimizer, before=before)
         self.last_saved = self.state.iteration
         self.saved_at = time.monotonic()
 

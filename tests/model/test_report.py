@@ -122,6 +122,17 @@ def test_print_estimates_says_how_long_proof_and_evaluations_take_if_that_is_lon
     assert capsys.readouterr().out == says
 
 
+@pytest.mark.parametrize("each, says", [(1e-5, ""), (0.01, "causal, 3 minutes for the steps, ")])
+def test_print_estimates_says_how_long_the_steps_of_an_adapter_take(monkeypatch, capsys, each,
+                                                                    says):
+    run = small_run(block_size=8, batch_size=10, lora=4, max_iters=80)
+    run.state.iteration = 5
+    monkeypatch.setattr(report, "seconds_an_id", lambda model, T: each)
+    report.print_estimates(run)
+    said = capsys.readouterr().out
+    assert says in said and bool(said) == bool(says)
+
+
 def test_seconds_an_id_is_the_shorter_of_two_times(monkeypatch):
     ticks = iter([0.0, 9.0, 10.0, 14.0])
     monkeypatch.setattr(report.time, "perf_counter", lambda: next(ticks))

@@ -9,7 +9,7 @@ from minigrad.packed import BLOCKS, PackedTensor
 from minigrad.random import RowsFrom
 from model import Transformer
 from model.cache import KVCache
-from model.generation import generate
+from model.generation import Reader, generate
 from tests.kit import model_of, refusal
 from tests.model.lora.adapters import LLAMA, OURS, adapted, packed_base, trained_a_little
 
@@ -109,6 +109,7 @@ def test_text_drawn_with_an_adapter_is_the_same_with_and_without_the_cache():
     from model import CharTokenizer
     tokenizer = CharTokenizer.of("abcdefghijklmnopqrst")
     model = trained_a_little(adapted(LLAMA, Transformer(LLAMA, 1)))
+    assert isinstance(Reader(model, IDS).cache, KVCache)
     texts = {generate(model, tokenizer, "ab", 30, seed=1, cache=cache) for cache in (True, False)}
     assert len(texts) == 1
 

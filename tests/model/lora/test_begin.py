@@ -67,6 +67,7 @@ def test_a_run_of_an_adapter_lowers_the_loss_and_leaves_the_base_byte_for_byte(
     assert "rank 4, alpha 8, of qkv, out, " in said and "unpacked" not in said
     assert f"base        {base}, " in said and "which stays as it is" in said
     assert (out / "last.npz").stat().st_size < 100_000
+    assert not (out / "previous.npz").exists()
 
 
 def test_an_adapter_begins_with_the_loss_of_its_base(trained, facts, tmp_path, capsys):
