@@ -26,7 +26,7 @@ from model.convert.model_file import (FormatError, Held, Lazy, ModelFile, Stored
                                       same_bits, shapes_of)
 from model.convert.safetensors import open_tensors, write_tensors
 from model.lora.adapted import PAIR
-from model.lora.base import seal_of
+from model.lora.base import path_of_base
 from model.options import option_names
 from model.scoring import evaluate
 from model.transformer import Transformer
@@ -48,7 +48,7 @@ class Adapter(NamedTuple):
         return self.checkpoint.model.config
 
 
-def read(path: pathlib.Path, found: Checkpoint, arrays: dict[str, np.ndarray]) -> ModelFile:
+def read(path: pathlib.Path, checkpoint: Checkpoint, arrays: dict[str, np.ndarray]) -> ModelFile:
     """Return the model of an adapter merged into its base, of whose arrays each is read when it is
     asked for; and the adapter itself.
 
@@ -56,15 +56,15 @@ def read(path: pathlib.Path, found: Checkpoint, arrays: dict[str, np.ndarray]) -
     ------
     FormatError : the base is not there, or another one.
     """
-    config = found.model.config
-    base = pathlib.Path(config.base)
+    config = checkpoint.model.config
     with contextlib.ExitStack() as opened:
         opened.enter_context(contextlib.closing(arrays))
-        if not base.is_file() or seal_of(base) != config.base_seal:
-            raise FormatError(f"{path} is an adapter of {base}, which is not there, or another one "
-                              "by its seal; put the former back")
-        pairs = {name: arrays[f"model/{name}"] for name, _ in found.model.named_parameters()}
-        adapter = Adapter(path, found, pairs)
+        try:
+            base = path_of_base(config, path)
+        except ValueError as error:
+            raise FormatError(str(error)) from error
+        pairs = {name: arrays[f"model/{name}"] for name, _ in checkpoint.model.named_parameters()}
+        adapter = Adapter(path, checkpoint, pairs)
         own = {name: getattr(config, name) for name in option_names(TransformerConfig)}
         whole = TransformerConfig(**own)
         stored = opened.enter_context(read_arrays(base))
@@ -74,7 +74,7 @@ def read(path: pathlib.Path, found: Checkpoint, arrays: dict[str, np.ndarray]) -
             "model with an adapter",
             whole,
             weights,
-            found.tokenizer,
+            checkpoint.tokenizer,
             file=opened.pop_all(),
             adapter=adapter)
 
@@ -168,7 +168,7 @@ class Peft:
         tensors = {PEFT_NAME.format(module, letter): a
                    for module, pair in pairs.items() for letter, a in zip("AB", pair)}
         modules = {".".join(module.split(".")[-2:]) for module in pairs}
-        says = dict(
+        settings = dict(
             peft_type="LORA",
             task_type="CAUSAL_LM",
             base_model_name_or_path=os.path.splitext(config.base)[0],
@@ -179,7 +179,7 @@ class Peft:
             fan_in_fan_out=family.conv1d,
             bias="none",
             inference_mode=True)
-        (path / PEFT_CONFIG).write_text(json.dumps(says, indent=2) + "\n", encoding="utf-8")
+        (path / PEFT_CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         write_tensors(path / PEFT_TENSORS, {name: Stored(a.shape, lambda a=a: a)
                                             for name, a in tensors.items()}, {"format": "pt"})
         stored, _ = open_tensors(path / PEFT_TENSORS)

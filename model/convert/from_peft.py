@@ -23,7 +23,7 @@ from model.convert.safetensors import open_tensors
 from model.lora.adapted import LAYERS, AdaptedConfig, AdaptedTransformer
 from model.lora.base import seal_of
 
-# What only these values of are computed here
+# Keys of its configuration, and the values of them that can be computed here
 FIXED = {"peft_type": ("LORA",), "bias": ("none", None), "use_dora": (False, None),
          "use_rslora": (False, None), "rank_pattern": ({}, None), "alpha_pattern": ({}, None),
          "modules_to_save": ([], None), "lora_bias": (False, None)}
@@ -50,7 +50,7 @@ def read(folder: pathlib.Path, base: str) -> tuple[AdaptedTransformer, Tokenizer
     if config.kind:
         raise FormatError(f"--base {base} is an adapter itself; give its base, {config.base}")
     parts = parts_of(folder, checkpoint.model, rank)
-    several = max(len({part.first.tobytes() for part in found}) for found in parts.values())
+    several = max(len({part.first.tobytes() for part in pairs}) for pairs in parts.values())
     times = max(map(len, parts.values())) if several > 1 else 1
     layers = [name for name, module in LAYERS.items()
               if any(path.endswith(f"{module}.") for path in parts)]
@@ -80,12 +80,12 @@ def settings(folder: pathlib.Path) -> tuple[int, float]:
     """Return the rank and alpha of a folder.  Refuse what is not computed here."""
     path = folder / PEFT_CONFIG
     with explain(f"{path} is not one of PEFT", errors=(ValueError, KeyError, TypeError)):
-        says = json.loads(text_of(path))
-        rank, alpha = int(says["r"]), float(says["lora_alpha"])
+        config = json.loads(text_of(path))
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
     for key, values in FIXED.items():
-        if says.get(key) not in values:
-            raise FormatError(f"{path} has {key} = {shown(says[key])}, and only {values[0]!r} can "
-                              "be computed here; train it without")
+        if config.get(key) not in values:
+            raise FormatError(f"{path} has {key} = {shown(config[key])}, and only {values[0]!r} "
+                              "can be computed here; train it without")
     return rank, alpha
 
 
@@ -113,8 +113,8 @@ def parts_of(folder: pathlib.Path, base: AdaptedTransformer, rank: int) -> dict[
                 b = families.swapped(b, 2, piece.pairs)
             parts.setdefault(module, []).append(Part(piece.rows, first.read(), b))
     if tensors or not parts:
-        left = some(tensors.keys()) if tensors else "no pair"
-        raise FormatError(f"{folder} has {left}, for which its base has no place; name the base "
+        names = some(tensors.keys()) if tensors else "no pair"
+        raise FormatError(f"{folder} has {names}, for which its base has no place; name the base "
                           "of this adapter with --base")
     return parts
 

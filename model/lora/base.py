@@ -6,10 +6,10 @@ from typing import Any
 from data.files import SEAL
 from minigrad.words import shown
 from model.answers import command_line
-from model.lora.adapted import AdaptedTransformer
+from model.lora.adapted import AdaptedConfig, AdaptedTransformer
 from model.transformer import Transformer
 
-_loaded = {}        # the base that was loaded last, by its seal
+_loaded = {}        # the base that was read last, by its seal
 
 
 def seal_of(path: pathlib.Path) -> str:
@@ -26,16 +26,13 @@ def share(base: Transformer, seal: str) -> Transformer:
     return base
 
 
-def take_base(model: AdaptedTransformer, adapter: pathlib.Path,
-              load: Callable[[pathlib.Path], Any]) -> None:
-    """Give a model that was read from the checkpoint `adapter` the weights of its base, which
-    `load` reads.
+def path_of_base(config: AdaptedConfig, adapter: pathlib.Path) -> pathlib.Path:
+    """Return where the base of the checkpoint `adapter` is, which has this configuration.
 
     Raises
     ------
-    ValueError : the base is not where it was, or is another one now, or damaged.
+    ValueError : the base is not where it was, or is another one now.
     """
-    config = model.config
     path = pathlib.Path(config.base)
     of = f"{adapter} is an adapter of {path}"
     if not path.exists():
@@ -49,9 +46,24 @@ def take_base(model: AdaptedTransformer, adapter: pathlib.Path,
         raise ValueError(f"{of} as it was when its seal was {shown(config.base_seal)[:12]}; the "
                          f"seal of the file there is {shown(seal)[:12]}, so it is another base "
                          "now; put the former back, or train anew into another --out_dir")
+    return path
+
+
+def take_base(model: AdaptedTransformer, adapter: pathlib.Path,
+              load: Callable[[pathlib.Path], Any]) -> None:
+    """Give a model that was read from the checkpoint `adapter` the weights of its base, which
+    `load` reads.
+
+    Raises
+    ------
+    ValueError : the base is not where it was, or is another one now, or damaged.
+    """
+    seal = model.config.base_seal
+    path = path_of_base(model.config, adapter)
     base = _loaded.get(seal) or share(load(path).model, seal)
     try:
         model.take_base(base)
     except ValueError as error:
-        raise ValueError(f"{of}, and does not fit it: {error}; train anew with "
-                         f"{command_line('train', '--init_from', path, '--lora')}") from error
+        raise ValueError(f"{adapter} is an adapter of {path}, and does not fit it: {error}; train "
+                         f"anew with {command_line('train', '--init_from', path, '--lora')}"
+                         ) from error

@@ -25,20 +25,20 @@ def frozen_cross_entropy(x: Array, weight: Array, targets: Array):
     n = len(flat)
     losses = np.empty(n, x.dtype)
     for some in pieces(n):
-        losses[some], _, _ = formulas.cross_entropy(logits_of(flat[some], weight), targets[some],
+        losses[some], _, _ = formulas.cross_entropy(logits(flat[some], weight), targets[some],
                                                     IGNORED)
 
     def dx(g):
-        made = np.empty_like(flat)
+        gradient = np.empty_like(flat)
         for some in pieces(n):
-            _, slopes, _ = formulas.cross_entropy(logits_of(flat[some], weight), targets[some],
+            _, slopes, _ = formulas.cross_entropy(logits(flat[some], weight), targets[some],
                                                   IGNORED)
             slopes *= float(g) / n
             if isinstance(weight, Packed):
-                made[some] = product_vjp(slopes, weight)
+                gradient[some] = product_vjp(slopes, weight)
             else:
-                made[some] = formulas.matmul(slopes, weight)
-        return made.reshape(x.shape)
+                gradient[some] = formulas.matmul(slopes, weight)
+        return gradient.reshape(x.shape)
     return losses.sum() / n, (dx, None, None)
 
 
@@ -47,7 +47,7 @@ def pieces(n: int) -> list[slice]:
     return [slice(begin, min(n, begin + AT_ONCE)) for begin in range(0, n, AT_ONCE)]
 
 
-def logits_of(x: np.ndarray, weight: np.ndarray | Packed) -> np.ndarray:
+def logits(x: np.ndarray, weight: np.ndarray | Packed) -> np.ndarray:
     """Return the logits of some rows, (M, C), (V, C) -> (M, V)."""
     if isinstance(weight, Packed):
         return np.ascontiguousarray(product(x, weight))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model import Transformer, generate, load_checkpoint
+from model import Transformer, generate, load_checkpoint, save_checkpoint
 from model.convert.__main__ import main
 from tests.kit import refusal
 from tests.model.convert.adapters import GPT2, IDS, LLAMA, saved_adapter
@@ -124,4 +124,13 @@ def test_main_refuses_an_adapter_whose_base_is_not_there():
     saved_adapter(GPT2, ".")
     pathlib.Path("base/ckpt.npz").unlink()
     said = refusal(SystemExit, main, ["on", "x.npz", "--merge"])
-    assert "is an adapter of" in said and "put the former back" in said
+    assert "is an adapter of" in said and "which is not there; put it back" in said
+
+
+def test_main_refuses_an_adapter_whose_base_is_another_one_now():
+    saved_adapter(GPT2, ".")
+    model, tokenizer, *_ = load_checkpoint("base/ckpt.npz")
+    model.norm.weight.data *= 2
+    save_checkpoint("base/ckpt.npz", model, tokenizer)
+    said = refusal(SystemExit, main, ["on", "x.npz", "--merge"])
+    assert "it is another base now; put the former back" in said
