@@ -201,8 +201,9 @@ def problems_of_adapter(config: AdaptedConfig) -> list[str]:
     lines = []
     for name in chosen:
         if name not in there:
-            lines.append(f"lora_layers {shown(name)} is no layer of this model, whose blocks have "
-                         f"{', '.join(there)}; give some of these, with commas between")
+            lines.append(f"lora_layers {shown(name) or repr(name)} is no layer of this model, "
+                         f"whose blocks have {', '.join(there)}; give some of these, with commas "
+                         "between")
         elif chosen.count(name) > 1:
             lines.append(f"lora_layers has {shown(name)} twice; give each layer once")
         elif config.lora > (most := min(linears[name].weight.shape)):

@@ -1,4 +1,5 @@
 """The base of an adapter: found by its path, known again by its seal, and in memory once."""
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ _loaded = {}        # the base that was read last, by its seal
 def seal_of(path: pathlib.Path) -> str:
     """Return the seal of a checkpoint: the sha256 of its bytes."""
     with open(path, "rb") as file:
-        file.seek(-SEAL, 2)
+        file.seek(max(0, os.path.getsize(path) - SEAL))
         return file.read().decode("ascii", "replace")
 
 
@@ -44,8 +45,9 @@ def path_of_base(config: AdaptedConfig, adapter: pathlib.Path) -> pathlib.Path:
                          "read it, or put the file back") from error
     if seal != config.base_seal:
         raise ValueError(f"{of} as it was when its seal was {shown(config.base_seal)[:12]}; the "
-                         f"seal of the file there is {shown(seal)[:12]}, so it is another base "
-                         "now; put the former back, or train anew into another --out_dir")
+                         f"seal of the file there is {shown(seal)[:12] or 'missing'}, so it is "
+                         "another base now; put the former back, or train anew into another "
+                         "--out_dir")
     return path
 
 

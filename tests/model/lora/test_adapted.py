@@ -132,6 +132,7 @@ def test_take_base_refuses_a_base_of_other_shapes_or_names():
     (dict(lora_layers="qkv,neck"), "lora_layers neck is no layer of this model, whose blocks have "
                                    "qkv, out, up, down; give some of these"),
     (dict(lora_layers="gate"), "lora_layers gate is no layer"),
+    (dict(lora_layers="qkv,"), "lora_layers '' is no layer"),
     (dict(lora_layers="qkv,qkv"), "lora_layers has qkv twice; give each layer once"),
     (dict(lora=33), "lora 33 is above 32, the smaller side of the matrix qkv; take a rank of at "
                     "most 32"),

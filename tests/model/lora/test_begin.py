@@ -241,5 +241,8 @@ def test_an_adapter_refuses_a_base_that_moved_or_changed(trained, facts, tmp_pat
     save_checkpoint(path, model, tokenizer)
     said = refused(capsys, "--out_dir", out, main=sample)
     assert "it is another base now; put the former back" in said
+    path.write_bytes(b"")
+    said = refused(capsys, "--out_dir", out, main=sample)
+    assert "the seal of the file there is missing, so it is another base now" in said
     path.write_bytes(kept)
     sample(split([f"--out_dir {out} --max_new_tokens 2"]))
