@@ -23,7 +23,7 @@ from model.explain.__main__ import show
 from model.explain.graphs import GRAPHS
 from model.generation import generate
 from model.interrupts import Interrupts
-from model.look import crossed
+from model.look import crossed, living
 from model.look.page import gather, html
 from model.look.runs import compare
 from model.options import Words, flag
@@ -114,10 +114,21 @@ def write(s: Settings) -> None:
         else:
             facts, data = gather(checkpoint, text, source, out_dir, s.live)
             page = html(facts, data).encode("utf-8")
+            still = unknown_in(text, checkpoint) if facts["live"] else ""
             if s.live and not facts["live"]:
                 still = f"\nThe page shows one text, and cannot be typed into: {facts['reason']}."
         file.write(page)
     tell(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser{still}")
+
+
+def unknown_in(text: str, checkpoint: Checkpoint) -> str:
+    """Return a line that names the letters which the model does not know, or ""."""
+    unknown = living.unknown_letters(checkpoint.tokenizer.vocabulary, text)
+    if not unknown:
+        return ""
+    names = ", ".join(f"{character!r}" for character in unknown[:8])
+    return (f"\nThe model does not know {names}{', ...' if unknown[8:] else ''}: the page marks "
+            "them, reads another character instead, and gives no loss there.")
 
 
 def passage(checkpoint: Checkpoint) -> tuple[str, str]:

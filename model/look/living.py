@@ -51,6 +51,19 @@ def check_length(text: str) -> None:
                          f"most {MOST_CHARACTERS:,}; give a shorter --text")
 
 
+def unknown_letters(vocabulary: list[str], text: str) -> list[str]:
+    """Return the characters of a text that a model does not know, each once, in their order."""
+    return [character for character in dict.fromkeys(text) if character not in vocabulary]
+
+
+def encode(vocabulary: list[str], text: str, known: Text | None) -> np.ndarray:
+    """Return the ids of a text, (N,), as the page reads them, with what stands in for a character
+    that the model does not know; `known` is the text of the run."""
+    stand_in, *_ = neutral(vocabulary, known.train if known else np.empty(0, np.int64))
+    ids = {character: i for i, character in enumerate(vocabulary)}
+    return np.array([ids.get(character, stand_in) for character in text], np.int64)
+
+
 def gather(checkpoint: Checkpoint, text: Text | None) -> tuple[dict[str, Any], bytes]:
     """Return what a page needs to compute a model: facts, and its weights; `text` is the run's."""
     model, tokenizer, *_ = checkpoint

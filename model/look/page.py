@@ -78,19 +78,20 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     model, tokenizer, *_ = checkpoint
     config, unit = model.config, tokenizer.unit
     reason = living.reason_against(checkpoint) if live else "--no-live asked for this"
+    try:
+        known, unknown = training_text(checkpoint.training, tokenizer), ""
+    except ValueError as error:
+        known, unknown = None, str(error)
     if reason is None:
         living.check_length(text)
-    ids = tokenizer.encode(text)
-    if reason is not None:
+        ids = living.encode(tokenizer.vocabulary, text, known)
+    else:
+        ids = tokenizer.encode(text)
         check_length(config, len(ids), unit)
     some = ids[:MOST_CHARACTERS] if len(ids) else np.zeros(1, np.int64)
     windows = read(model, some)
     if not all(np.isfinite(window.logits).all() for window in windows):
         raise ValueError(USELESS)
-    try:
-        known, unknown = training_text(checkpoint.training, tokenizer), ""
-    except ValueError as error:
-        known, unknown = None, str(error)
     log, no_log = read_log(out_dir / "log.csv")
     described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
     facts = {
@@ -113,6 +114,8 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         used = {*ids.tolist(), *(i for fact in more["predictions"] for i, _ in
                                  fact["top"] + fact["blocks"])}
     worth = worths(living.weights.rounded(model) if reason is None else model, some)
+    if reason is None and living.unknown_letters(tokenizer.vocabulary, text):
+        worth = facts["score"] = None       # both are of what the model read instead, too
     sharpest = [-np.nan_to_num(head.numbers["entropy"]) for layer in described for head in layer]
     best = int(np.argmax(sharpest if worth is None else worth))
     return facts | more | {

@@ -117,3 +117,17 @@ def test_a_page_that_cannot_be_written_leaves_the_one_before(trained, capsys, fo
     said = refused(capsys, "--out_dir", trained, "--text", "the", main=look.main)
     assert "cannot use look.html: No space left on device" in said
     assert page.read_text() == "good" and list(folder.iterdir()) == [page]
+
+
+def test_a_text_with_unknown_letters_is_shown_as_the_page_reads_what_is_typed(
+        trained, folder, capsys):
+    look.main(["--out_dir", str(trained), "--text", "the Ж fox, the Ö"])
+    assert capsys.readouterr().out.endswith(
+        "open it in a browser\nThe model does not know 'Ж', ',', 'Ö': the page marks them, reads "
+        "another character instead, and gives no loss there.\n")
+    facts, text = read(folder / "look.html")
+    assert text == "the Ж fox, the Ö" and facts["live"]
+    # What the model read in their place is no part of the text's loss.
+    assert facts["score"] is None and facts["worths"] is None
+    said = refused(capsys, "--out_dir", trained, "--text", "the Ж", "--no-live", main=look.main)
+    assert "'Ж'" in said
