@@ -28,16 +28,18 @@ class Head(NamedTuple):
     back: int = 0               # how far back, below NEAR, it gains most over equal weights
 
 
-# The first rule that holds describes a head: a label, what such a head does ({} is its favourite
-# character, {back} how far back it gains most), the condition, and the condition in words.
+# The first rule that holds describes a head: a name, or none where it would say nothing, what such
+# a head does ({} is its favourite character, {back} how far back it gains most), the condition, and
+# the condition in words.
 RULES = (
-    ("alone", "has nothing earlier to look at", lambda n, even: math.isnan(n["entropy"]),
+    ("", "has nothing earlier to look at", lambda n, even: math.isnan(n["entropy"]),
      "no character of the text has another before it in its window"),
-    ("previous", "looks mostly at the previous character", lambda n, even: n["previous"] >= 0.5,
+    ("previous character", "looks mostly at the previous character",
+     lambda n, even: n["previous"] >= 0.5,
      "at least 50 % on the previous character"),
     ("itself", "looks mostly at the character itself", lambda n, even: n["itself"] >= 0.5,
      "at least 50 % on the character itself"),
-    ("first", "rests mostly on the first character", lambda n, even: n["first"] >= 0.5,
+    ("first character", "rests mostly on the first character", lambda n, even: n["first"] >= 0.5,
      "at least 50 % on the first character of the window"),
     ("last few", "looks at the last few characters",
      lambda n, even: n["distance"] <= min(6, even["distance"] / 2),
@@ -45,13 +47,13 @@ RULES = (
     ("often {}", "often looks for {}",
      lambda n, even: n["favourite"] >= max(0.25, 2 * even["favourite"]),
      "at least 25 % on its favourite character, and at least twice what an even look has there"),
-    ("wide, {back}", "looks far and wide, and a little more at the character {back}",
+    ("", "looks far and wide, and a little more at the character {back}",
      lambda n, even: n["entropy"] >= 0.75 * even["entropy"],
      "an entropy of at least 75 % of an even look's"),
     ("leans to {}", "leans towards {}",
      lambda n, even: n["favourite"] >= max(0.1, 2 * even["favourite"]),
      "at least 10 % on its favourite character, and at least twice what an even look has there"),
-    ("mixed", "picks some characters, near and far", lambda n, even: True,
+    ("", "picks some characters, near and far", lambda n, even: True,
      "none of these"),
 )
 
@@ -97,5 +99,11 @@ def _sums(weights, ids, rows, present):
 
 
 def kind(head: Head) -> tuple[str, str]:
-    """Return the first rule that holds: its label, and what such a head does."""
-    return next((label, does) for label, does, holds, _ in RULES if holds(head.numbers, head.even))
+    """Return the first rule that holds: the name of such a head, and what it does."""
+    return next((name, does) for name, does, holds, _ in RULES if holds(head.numbers, head.even))
+
+
+def distinguishing(layers: Sequence[Sequence[Head]]) -> set[str]:
+    """Return the names, as `kind` has them, that at most half of the heads share."""
+    names = [kind(head)[0] for heads in layers for head in heads]
+    return {name for name in names if 2 * names.count(name) <= len(names)}

@@ -24,6 +24,7 @@ from model.folder import read_log
 from model.generation import USELESS, window_start, window_step
 from model.look import heads, living
 from model.look.curves import describe_finding
+from model.look.examples import examples, link_to
 from model.look.reading import Window, lens, read
 from model.look.shell import filled, shell
 from model.score.text import text_losses, training_text
@@ -36,16 +37,18 @@ MOST_HEADS = 64             # that are tried one by one
 LONGEST = 16                # characters shown of a token
 SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
 FILES = ("look.css", "curves.css", "engine.js", "numbers.js", "field.js", "card.js", "flow.js",
-         "head.js", "write.js", "keep.js", "curves.js", "run.js", "begin.js")
+         "head.js", "worth.js", "write.js", "keep.js", "curves.js", "run.js", "begin.js")
 NAV = {"text": "Text", "flow": "Parts", "head": "Head", "write": "Write", "run": "Training",
        "about": "About"}
 LIKELIEST = 8               # predictions shown of each character
 LONG = 40                   # characters that do not occur in a text by chance
 LIVE = ("Type into the coloured letters.  After each one, this small language model says what it "
-        "expects next.  The stronger a colour, the more that letter surprised it.")
+        "expects next.  The stronger a colour, the more that letter surprised it.  Surprise is "
+        "counted in nats: one nat more, and the letter was 2.7 times less likely.")
 STILL = ("This small language model reads a text from left to right, and says after each {unit} "
-         "what it expects next.  The stronger a colour, the more that {unit} surprised it.  The "
-         "page shows one text, and cannot be typed into: {reason}.")
+         "what it expects next.  The stronger a colour, the more that {unit} surprised it.  "
+         "Surprise is counted in nats: one nat more, and the {unit} was 2.7 times less likely.  "
+         "The page shows one text, and cannot be typed into: {reason}.")
 
 
 def check_length(config: TransformerConfig, N: int, unit: str = "character") -> None:
@@ -78,10 +81,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     model, tokenizer, *_ = checkpoint
     config, unit = model.config, tokenizer.unit
     reason = living.reason_against(checkpoint) if live else "--no-live asked for this"
-    try:
-        known, unknown = training_text(checkpoint.training, tokenizer), ""
-    except ValueError as error:
-        known, unknown = None, str(error)
+    known, unknown = _text_of_the_run(checkpoint)
     if reason is None:
         living.check_length(text)
         ids = living.encode(tokenizer.vocabulary, text, known)
@@ -118,11 +118,23 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         worth = facts["score"] = None       # both are of what the model read instead, too
     sharpest = [-np.nan_to_num(head.numbers["entropy"]) for layer in described for head in layer]
     best = int(np.argmax(sharpest if worth is None else worth))
+    best = divmod(best, config.n_head)
+    if reason is None:
+        facts["losses"] = _window_losses(windows[-1]) if len(ids) <= MOST_CHARACTERS else []
+        training = known.parts()[0] if known else text
+        facts["examples"] = examples(text, config.block_size, best, training)
     return facts | more | {
         "vocabulary": {i: shown(tokenizer.vocabulary[i]) for i in sorted(used)},
-        "heads": [[_head_facts(head, tokenizer.vocabulary, unit) for head in layer]
-                  for layer in described],
-        "worths": worth, "best": divmod(best, config.n_head)}, data
+        "heads": _describe_heads(described, tokenizer.vocabulary, unit),
+        "worths": worth, "best": best}, data
+
+
+def _text_of_the_run(checkpoint):
+    """Return the text that a model was trained on, or None, and why it is not known."""
+    try:
+        return training_text(checkpoint.training, checkpoint.tokenizer), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 def worths(model: Transformer, ids: np.ndarray) -> list[float] | None:
@@ -224,13 +236,18 @@ def _tops(log_p, count):
     return tops
 
 
-def _head_facts(head, vocabulary, unit):
-    """Return the label of a head, and what it does."""
-    favourite = f"‘{shown(vocabulary[head.favourite_id])[0]}’"
-    back = f"{head.back} back" if head.back else "itself"
-    label, does = (words.replace("character", unit).format(favourite, back=back)
-                   for words in heads.kind(head))
-    return {"label": label, "does": does}
+def _describe_heads(described, vocabulary, unit):
+    """Return for each head what it does, and its name, empty where that distinguishes it from few
+    others."""
+    names = heads.distinguishing(described)
+
+    def describe(head):
+        name, does = heads.kind(head)
+        favourite = f"‘{shown(vocabulary[head.favourite_id])[0]}’"
+        back = f"{head.back} back" if head.back else "itself"
+        return {"name": name.replace("character", unit).format(favourite) if name in names else "",
+                "does": does.replace("character", unit).format(favourite, back=back)}
+    return [[describe(head) for head in layer] for layer in described]
 
 
 def _yardsticks(model, text, ids, known, unknown):
@@ -260,14 +277,30 @@ def pack(windows: list[Window]) -> bytes:
     return zlib.compress(whole.view(np.uint8).reshape(-1, 2).T.tobytes(), 9)
 
 
+def _window_losses(window):
+    """Return the loss of each id of a window but the first."""
+    log_p = mg.log_softmax(window.logits[:-1]).data                                 # (T - 1, V)
+    losses = -np.take_along_axis(log_p, window.ids[1:, None], axis=1)
+    return [round(float(loss), 3) for loss in losses[:, 0]]
+
+
+def _opening(text):
+    """Return the beginning of the text as HTML, which is there before the scripts are."""
+    beginning = escape(text[:MOST_CHARACTERS].encode("utf-8", "replace").decode("utf-8"))
+    return beginning.replace("{", "&#123;")         # no mark of a template
+
+
 def html(facts: dict[str, Any], data: bytes) -> str:
     """Return the page."""
     unit, live = facts["unit"], facts["live"]
     headline, lede = (("A model to type into", LIVE) if live
                       else ("A look inside a trained model", STILL))
     counted = dict(facts["counted"] or [])
+    links = [f'<a href="{escape(link_to(state))}">{escape(words)}</a>'
+             for words, state in facts.get("examples", ())]
     parts = {"weights": base64.b64encode(data).decode("ascii"), "unit": unit,
              "headline": headline, "lede": escape(lede.format(**facts)),
-             "finding": escape(describe_finding(facts["log"] or [], counted, unit))}
+             "finding": escape(describe_finding(facts["log"] or [], counted, unit)),
+             "examples": "\n    ".join(links), "opening": _opening(facts["text"])}
     nav = {name: words for name, words in NAV.items() if live or name != "write"}
     return shell(headline, nav, filled("look.html", parts), facts, FILES)

@@ -42,7 +42,7 @@ function goToSection(event) {
 }
 
 /** Take the state of the address; what it does not say is as at the beginning. */
-function recall() {
+function recall(event) {
   let kept = { ...fresh, text: state.text }, said = {};
   const bad = [], address = location.hash.slice(1);
   try {
@@ -51,24 +51,26 @@ function recall() {
     kept = { ...state };
     if (address && !byId(address)) said = null;     // it is not the name of a section, either
   }
-  if (Object(said) !== said) bad.push("all of it");
-  for (const [name, value] of Object.entries(Object(said))) {
+  if (said === null || typeof said !== "object") {
+    bad.push("all of it");
+    said = {};
+  }
+  for (const [name, value] of Object.entries(said)) {
     if (Object.hasOwn(FIELDS, name) && FIELDS[name](value)) kept[name] = value;
     else bad.push(name);
   }
   kept.at ??= Infinity;
   kept.off = [...new Set(kept.off)];
   if (kept.drag?.row >= Array.from(kept.text).length) kept.drag = null;
-  update(kept, null);
+  update(kept, null, event ? ["cost"] : []);
   input.setSelectionRange(indexOf(state.at), indexOf(state.at));
   document.querySelector(`[name=colours][value=${kept.colours}]`).checked = true;
   tell("address", bad.length && `The address of this page says something that is not understood `
     + `(${bad.slice(0, 3).join(", ").slice(0, 40)}): it is ignored.`);
 }
 
-async function begin() {
-  document.documentElement.classList.toggle("table", !live);
-  await (live ? loadModel() : loadTable());
+/** What is known before the weights are unpacked: the opening text in its colours, all parts. */
+function showOpening() {
   byId("about-words").textContent = facts.about_words;
   byId("settings").append(...facts.about.map(([name, value]) => make("div", {},
     make("dt", {}, name), make("dd", {}, value))));
@@ -80,18 +82,39 @@ async function begin() {
       ...[code[name].toString(), python].map((text) => make("pre", { tabindex: "0" }, text))))));
   fillFlow();
   fillRun();
-  addEventListener("popstate", recall);
-  for (const link of document.links) link.addEventListener("click", goToSection);
+  if (!live) return;
+  const count = sumOf(facts.tensors.map(({ shape }) => shape.reduce((a, b) => a * b)));
+  byId("next-title").textContent = `Unpacking ${whole(count)} weights …`;
+  settle();
+  fillLetters();
+  spans.forEach((span, row) => {
+    const loss = facts.losses[row - 1];
+    if (loss !== undefined && isKnown(start + row)) tint(span, shadeOf(loss / EVEN_LOSS));
+  });
+  showWindow();
+  showLegend();
+}
+
+async function begin() {
+  document.documentElement.classList.toggle("table", !live);
   inTheTheme(() => {
     spans = [];
     if (!ids || !job) return;
     update({}, null);
     if (onPaper.matches) drawAtOnce();
   });
+  showOpening();
+  await rest(1);                // so that it is seen
+  await (live ? loadModel() : loadTable());
+  addEventListener("popstate", recall);
+  for (const link of document.links) {
+    if (byId(link.hash.slice(1))) link.addEventListener("click", goToSection);
+  }
   recall();
-  const isMeasured = !live || state.text === facts.text && start === 0;      // by Python
-  if (isMeasured) facts.worths?.forEach((worth, i) => worths.found.set(tiles[i].name, worth));
-  worths.key = seen.join();
+  const isMeasured = !live || state.text === facts.text && start === 0 && !edit;     // by Python
+  if (!isMeasured || !facts.worths) return;
+  worths = { key: measuredKey(),
+    found: new Map(facts.worths.map((worth, i) => [tiles[i].name, worth])) };
   showWorths();
 }
 

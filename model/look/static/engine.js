@@ -6,7 +6,8 @@
 
 const FNV_BASIS = 0xcbf29ce484222325n, FNV_PRIME = 0x100000001b3n;
 const SINUSOID_SIZE = 0.08, SINUSOID_BASE = 10000, QK_NORM_EPS = 1e-5;
-const AT_ONCE = 32;         // characters that are read together
+const AT_ONCE = 32;         // characters that are read together at most,
+const PIECE = 12;           // and the milliseconds that this may take, so that no key waits
 
 /** x @ y.T: (T, K) and (N, K) -> (T, N).  The rows of y begin `stride` numbers apart.  Four rows
     of x meet three of y at a time, so that each number that is loaded serves several products;
@@ -245,6 +246,7 @@ class Transformer {
       ...block, norm1: norm(block.norm1), norm2: norm(block.norm2),
     }));
     this.norm = norm(parameters.norm);
+    this.pace = AT_ONCE;        // characters that this machine reads in such a time
     this.output_weight = config.tied ? parameters.token_embedding : parameters.lm_head;
   }
 
@@ -253,10 +255,11 @@ class Transformer {
   read(cache, window, change = null, T = window.length) {
     const { config: { n_embd: C, vocab_size: V } } = this, { key } = change ?? { key: "" };
     const other = cache.ids.findIndex((id, i) => id !== window[i] || key !== cache.key);
-    const first = other < 0 ? cache.ids.length : other, last = Math.min(T, first + AT_ONCE);
+    const first = other < 0 ? cache.ids.length : other, last = Math.min(T, first + this.pace);
     cache.key = key;
     cache.ids = window.slice(0, Math.max(first, last));
     if (first >= T) return false;
+    const begun = performance.now();
     let x = this.embed(cache.ids, first, change);
     cache.stream[0].set(x, first * C);
     this.blocks.forEach((block, layer) => {
@@ -264,6 +267,9 @@ class Transformer {
       cache.stream[layer + 1].set(x, first * C);
     });
     cache.logits.set(this.output(x), first * V);
+    const each = (performance.now() - begun) / (last - first);
+    // Four rows share the work of a product.
+    this.pace = Math.max(4, Math.min(AT_ONCE, 4 * Math.floor(PIECE / (4 * each))));
     return last < T;
   }
 

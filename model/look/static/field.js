@@ -4,18 +4,8 @@ const input = byId("input"), letters = byId("letters");
 let spans = [];                 // of the window's letters
 const on = (id, event, act) => byId(id).addEventListener(event, act);
 
-/** A shade for a number from -1 to 1, and for a weight of attention. */
+/** A shade for a number from -1 to 1. */
 const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
-const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(bounded(x, 0, 1)))];
-
-// Of weights, at even steps of their square root, along a ramp.
-const MARKS = [0, 0.25, 0.5, 0.75, 1].map((root) => `${fixed(100 * root * root, 0)} %`);
-
-/** Draw the T T weights of a head on a canvas; the future has none. */
-function paintHead(canvas, weights) {
-  const T = seen.length;
-  paint(canvas, T, T, (query, key) => key > query ? NaN : Math.sqrt(weights[query * T + key]));
-}
 
 // ---- Unknown characters, and those that cannot be seen or turn the words around them
 
@@ -99,7 +89,7 @@ function showWindow() {
   const unknown = [...new Set(pieces.filter((_, place) => !isKnown(place)))];
   const names = unknown.map(nameOfUnknown);
   tell("unknown", unknown.length && `The model does not know ${names.slice(0, 8).join(", ")}${
-    names[8] ? ", …" : "."}  It reads ${named(facts.neutral[0])} instead, and gives no loss `
+    names[8] ? ", …" : "."}  It reads ${quoted(facts.neutral[0])} instead, and gives no loss `
     + "there.");
 }
 
@@ -111,7 +101,7 @@ function showLegend() {
       : [`How much a ${unit} surprised the model: its loss.  One nat more: 2.7 times less likely.`,
         orange, "0 nats: foreseen", `${fixed(EVEN_LOSS, 1)} nats: a blind guess`],
     attention: [`How much ${headName(state.layer, state.head)} looks at each ${unit}, to foresee `
-      + "the one at the cursor.", blue, ...MARKS],
+      + "the one at the cursor.", blue, ...weightMarks()],
     reasons: [`How much less likely the ${unit} at the cursor gets if one before is replaced: by a `
       + "space, or a space by a line break.", both, "stood in the way: −2 nats", "helped: 2 nats"],
   }[state.colours];
@@ -164,9 +154,14 @@ function typed() {
   const before = pieces, text = input.value, after = Array.from(text);
   const at = Array.from(text.slice(0, input.selectionEnd)).length;
   update({ text, at, column: null, drag: movedDrag(before, after, at) }, false);
+  followCursor();
+}
+
+/** Scroll the field to the cursor; the page stays where it is. */
+function followCursor() {
   const field = letters.parentElement, letter = spans[state.at - start] ?? letters.lastChild;
   const top = letter.offsetTop, low = top + letter.offsetHeight - field.clientHeight;
-  field.scrollTop = bounded(field.scrollTop, low, top);         // the page stays where it is
+  field.scrollTop = bounded(field.scrollTop, low, top);
 }
 
 function movedDrag(before, after, cursor) {
@@ -182,6 +177,8 @@ function movedDrag(before, after, cursor) {
   return lost ? null : news;
 }
 
+let isSetting = false;          // each line of what is set is told as if it were typed
+
 /** Put other text into the field so that its undo knows of it, and the cursor there. */
 function setText(text, index) {
   const focused = document.activeElement, old = input.value;
@@ -189,8 +186,10 @@ function setText(text, index) {
   while (same < old.length && old[same] === text[same]) same++;
   input.focus({ preventScroll: true });
   input.setSelectionRange(same, old.length);
+  isSetting = true;
   const done = same < text.length ? document.execCommand("insertText", false, text.slice(same))
     : document.execCommand("delete");
+  isSetting = false;
   if (!done || input.value !== text) input.value = text;
   input.setSelectionRange(index, index);
   if (focused !== input) focused.focus({ preventScroll: true });
@@ -222,7 +221,7 @@ function movedCursor() {
   update({ at, column: null }, false, ["place"]);
 }
 
-input.addEventListener("input", typed);
+input.addEventListener("input", () => { if (!isSetting) typed(); });
 input.addEventListener("beforeinput", (event) => { if (!live) event.preventDefault(); });
 input.setAttribute("aria-readonly", !live);
 for (const place of [document, input]) place.addEventListener("selectionchange", movedCursor);

@@ -1,6 +1,6 @@
-// ==== The flow: every part as a box that can be switched, and what each head is worth
+// ==== The flow: every part as a box that can be switched
 
-const tiles = [];               // of all heads, layer by layer: { layer, head, name, canvas, tile }
+const tiles = [];               // of all heads, layer by layer: { layer, head, name, canvas, tile ... }
 const stops = [];               // rows of what the arrow keys go through
 
 /** A box that is on or off; in a page that does not compute, only its name. */
@@ -37,13 +37,15 @@ function fillFlow() {
 }
 
 function fillTile(layer, head) {
-  const { label, does } = facts.heads[layer][head], canvas = make("canvas");
+  const { name: called, does } = facts.heads[layer][head], canvas = make("canvas");
+  const worth = make("span"), track = make("span", { class: "track", hidden: "" },
+    make("span", { class: "fill" }));
   const more = make("span", { class: "unseen" }, `, ${headName(layer, head)} ${does}`);
   const tile = button(() => update({ layer, head, column: null }), canvas,
-    make("span", {}, label), more);
+    make("span", { class: "called" }, called), worth, track, more);
   tile.className = "head";
   const name = `${layer}.${head}`, power = toggle(name, headName(layer, head));
-  return { layer, head, name, canvas, tile, power };
+  return { layer, head, name, canvas, tile, power, worth, track };
 }
 
 let line = 0;                   // the row of `stops` where the keyboard is
@@ -75,16 +77,9 @@ function showSwitches() {
   }
   const depths = queryRow() < 0 ? [] : source.depths(queryRow());
   document.querySelectorAll(".depth").forEach((element, depth) => {
-    element.replaceChildren(...depths[depth] ? [depth ? "then says " : "says ",
+    element.replaceChildren(...depth && depths[depth] ? [depth > 1 ? "then says " : "says ",
       make("b", {}, quoted(depths[depth][0])), ` ${share(depths[depth][1])}`] : []);
   });
-}
-
-function* drawHeads() {
-  for (const { layer, head, canvas } of tiles) {
-    paintHead(canvas, source.weights(layer, head, 0, seen.length));
-    yield;
-  }
 }
 
 /** Draw what has the theme's colours: a print takes its picture before `show` has come so far. */
@@ -93,52 +88,4 @@ function drawAtOnce() {
   colourLetters();
   showHead();
   for (const _ of drawHeads());
-}
-
-// ---- What each head is worth: the window read without it
-
-let worths = { key: null, found: new Map() };
-
-/** Find what each trial [name, window, change] adds to the loss of a cache, until a time. */
-function* tryEach(trials, found, loss, until) {
-  const before = loss(plain);
-  for (const [name, window, change] of trials.filter(([name]) => !found.has(name))) {
-    for (let more = true; more;) {
-      if (performance.now() > until) return;
-      more = model.read(tried, window, change);
-      yield;
-    }
-    found.set(name, loss(tried) - before);
-    colourLetters();
-  }
-}
-
-const hasLoss = () => seen.some((_, row) => source.loss(row, true) !== null);
-
-function* rankHeads(until) {
-  const key = seen.join();
-  if (worths.key !== key) worths = { key, found: new Map() };
-  const trials = !hasLoss() ? [] : tiles.map(({ layer, head, name }) => [name, seen,
-    { key: name, off: (l, h) => l === layer && h === head }]);
-  const loss = (cache) => sumOf(seen.map((_, row) => lossAt(row, cache) ?? 0));
-  yield* tryEach(trials, worths.found, loss, until);
-  showWorths();
-}
-
-function showWorths() {
-  const list = byId("worth"), { found } = worths, missing = tiles.length - found.size;
-  const most = Math.max(...[...found.values()].map(Math.abs), 1e-9);
-  const ranked = tiles.filter(({ name }) => found.has(name))
-    .sort((a, b) => found.get(b.name) - found.get(a.name));
-  refill(list, () => ranked.forEach(({ layer, head, name }) => {
-    const choice = button(() => update({ layer, head, column: null }),
-      `${headName(layer, head)} `, small(facts.heads[layer][head].label));
-    bar(list, choice, found.get(name) / most, nats(found.get(name), 2));
-  }));
-  const where = live ? "the coloured" : `its first ${whole(Math.min(block, ids.length))}`;
-  byId("worth-words").textContent = found.size ? "To the right, in orange: the text gets less "
-    + "likely without this head.  To the left, in blue: it gets likelier.  One nat is 2.7 times."
-    + (ids.length > block ? `  Measured on ${where} ${unit}s.` : "")
-    + (missing ? `  ${counted(missing, "head")} left out, to spare your battery.` : "")
-    : hasLoss() ? "Not measured for this text." : `Type two ${unit}s or more, and wait a moment.`;
 }

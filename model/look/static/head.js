@@ -3,6 +3,64 @@
 const canvas = byId("map").querySelector("canvas"), picture = make("canvas");
 let plot;                       // where the map is drawn, in CSS pixels: left, top, cell
 
+// ---- The shades of weights: by their square root, up to the largest after the first rows
+
+const FIRST_ROWS = 20;          // look at few, each with much weight
+let largest = 1;                // weight of all heads in the rows after these, as last drawn
+
+const shadeStep = (weight) => Math.sqrt(bounded(weight / largest, 0, 1));
+const shadeOfWeight = (weight) => blue[Math.round(255 * shadeStep(weight))];
+
+/** What stands along the ramp of weights, at even steps of their square root. */
+function weightMarks() {
+  const marks = [0, 0.25, 0.5, 0.75, 1].map((root) => {
+    const percent = 100 * largest * root * root;
+    return `${fixed(percent, percent > 0 && percent < 9.95 ? 1 : 0)} %`;
+  });
+  if (largest < 1) marks.push(`${marks.pop()} or more`);
+  return marks;
+}
+
+/** Draw the T T weights of a head on a canvas; the future has none. */
+function paintHead(canvas, weights) {
+  const T = seen.length;
+  paint(canvas, T, T, (query, key) => key > query ? NaN : shadeStep(weights[query * T + key]));
+}
+
+/** The largest weight of a head after the first rows (half of them, in a short text). */
+function largestIn(layer, head, weights) {
+  const T = seen.length, drag = edit?.drag;
+  const dragged = drag?.layer === layer && drag.head === head ? drag.row : -1;
+  let most = 0;
+  for (let row = Math.min(FIRST_ROWS, Math.floor(T / 2)); row < T; row++) {
+    for (let i = row * T; row !== dragged && i <= row * T + row; i++) {
+      if (weights[i] > most) most = weights[i];
+    }
+  }
+  return most;
+}
+
+/** Draw all heads in one scale; a second time if it turns out to be another one. */
+function* drawHeads() {
+  const first = largest;
+  for (let before = null; before !== largest;) {
+    let most = 0;
+    before = largest;
+    for (const { layer, head, canvas } of tiles) {
+      const weights = source.weights(layer, head, 0, seen.length);
+      most = Math.max(most, largestIn(layer, head, weights));
+      paintHead(canvas, weights);
+      yield;
+    }
+    largest = most || 1;
+  }
+  if (largest === first) return;
+  fillLegend("shades", blue, weightMarks());
+  showMap();
+  showLegend();
+  if (state.colours === "attention") colourLetters();
+}
+
 /** How much a row of the window looks at each key; the chosen key, or the one that gets most. */
 const lookOf = (row) => [...source.weights(state.layer, state.head, row, 1)];
 function lookedAt(look) {
@@ -16,8 +74,6 @@ function showHead() {
   const { does } = facts.heads[layer][head], list = byId("most"), slider = byId("weight");
   const look = row < 0 ? [] : lookOf(row), column = lookedAt(look);
   byId("head-title").textContent = `${capital(headName(layer, head))} ${does}`;
-  paintHead(picture, source.weights(layer, head, 0, seen.length));
-  drawMap(row, column);
   const off = isOff(layer, head);
   slider.disabled = row < 1 || off;
   const away = row === column ? "which is itself" : `${row - column} back`;
@@ -36,7 +92,13 @@ function showHead() {
     : row < 1 ? "There is no weight to drag."
       : `Drag the weight of ${nameOf(start + row)} on ${nameOf(start + column)}: ${
         share(look[column])}`;
-  fillLegend("shades", blue, MARKS);
+  fillLegend("shades", blue, weightMarks());
+}
+
+function showMap() {
+  const row = queryRow();
+  paintHead(picture, source.weights(state.layer, state.head, 0, seen.length));
+  drawMap(row, row < 0 ? 0 : lookedAt(lookOf(row)));
 }
 
 /** The map, with letters along both axes (or places, where there is no room), and frames. */
@@ -106,19 +168,4 @@ on("reset", "click", () => {
   update({ off: [], drag: null }, true, ["cost"]);
   tell("released", "");
 });
-new ResizeObserver(() => { if (seen) showHead(); }).observe(byId("map"));
-
-// ==== What helped: the prediction with each earlier letter replaced in turn
-
-let reasons = { key: null, found: new Map() };
-
-function* explain(until) {
-  const row = queryRow(), window = seen.slice(0, row + 1);
-  if (row < 0) return;
-  const key = [state.at - start, ids[state.at], ...seen].join();
-  if (reasons.key !== key) reasons = { key, found: new Map() };
-  const came = ids[state.at] ?? likeliest(plain.logitsOf(row), 1)[0];
-  const other = (s) => window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
-  const trials = [...window.keys()].reverse().map((s) => [s, other(s)]);
-  yield* tryEach(trials, reasons.found, (cache) => lossOf(cache.logitsOf(row), came), until);
-}
+new ResizeObserver(() => { if (job) showMap(); }).observe(byId("map"));

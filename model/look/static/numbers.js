@@ -39,17 +39,17 @@ function settle() {
 }
 
 /** What is changed in a window that begins there, as engine.js asks it, or null. */
-function changeFrom(start) {
-  const { off, drag } = state, inside = drag && drag.column >= start && drag.row < start + block;
+function changeFrom(start, { off, drag } = state) {
+  const inside = drag && drag.column >= start && drag.row < start + block;
   const moved = inside && { ...drag, row: drag.row - start, column: drag.column - start };
   return off.length || inside ? { key: JSON.stringify([off, moved]), drag: moved,
     off: (...names) => off.includes(names.join(".")) } : null;
 }
 
-// ---- A living model.  Its caches: as it is, changed, tried in idle time, and of what is written
+// ---- A living model.  Its caches: as it is, changed, tried in idle time, and of what is saved
 
 let model;
-const [plain, edited, tried, ahead] = [0, 0, 0, 0].map(() => live && new Cache(facts.config));
+const [plain, edited, tried, kept] = [0, 0, 0, 0].map(() => live && new Cache(facts.config));
 const cacheOf = (changed) => changed && edit ? edited : plain;
 
 const lossAt = (row, cache) => row && isKnown(start + row)
@@ -147,16 +147,21 @@ const source = live ? computed : tabulated;
 
 // ---- Work in pieces, so that no key press waits for long
 
-const PAUSE = 400, IDLE = 4500;     // milliseconds: without a key before idle work, and of it
+const PAUSE = 400;      // milliseconds without a key, before what can wait
 let job;                // what is done: a generator, which yields how many milliseconds may pass
 let untold = [];        // names of the elements that are told when they are shown
+
+/** Let the browser do other things, for some milliseconds. */
+function rest(pause) {
+  if (!pause && globalThis.scheduler?.yield) return scheduler.yield();
+  return new Promise((go) => setTimeout(go, pause));
+}
 
 /** Do some work in place of earlier work. */
 async function work(generator) {
   job = generator;
   for (const pause of generator) {
-    if (!pause && globalThis.scheduler?.yield) await scheduler.yield();
-    else await new Promise((go) => setTimeout(go, pause));
+    await rest(pause);
     if (job !== generator) return;
   }
 }
@@ -171,30 +176,43 @@ function update(news, step = true, told = untold) {
   if (step !== null) remember(step);
 }
 
-/** Show the state: what is seen first before the rest, and what can wait when nobody types. */
+/** Show the state, then write what is to be written, and do what can wait when nobody types. */
 function* show() {
+  yield* showAll();
+  if (!live) return;
+  if (isWriting()) yield* writeOn();
+  yield PAUSE;
+  if (state.colours === "reasons") yield* explain();
+  yield* measureHeads();
+}
+
+/** Show the state: what is seen first before the rest, in pieces. */
+function* showAll() {
   fillLetters();
+  if (isWriting()) followCursor();
   showWindow();
   showLegend();
   yield* reading(queryRow() + 1);
   showNext();
   yield 1;                      // so that all this is seen
+  showWrite();
+  yield;
   yield* reading(seen.length);
   showCost();
   showChanges();
   showSwitches();
+  yield;
   showHead();
+  yield;
+  showMap();
+  showWorths();
+  showReasons();
   const news = untold.map((id) => byId(id).textContent).join("  ");
   if (news) byId("status").textContent = news;
   untold = [];
+  yield;
   colourLetters();
   yield* drawHeads();
-  showWrite();
-  if (!live) return;
-  yield PAUSE;
-  const until = performance.now() + IDLE;
-  if (state.colours === "reasons") yield* explain(until);
-  yield* rankHeads(until);
 }
 
 function* reading(T) {

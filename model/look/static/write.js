@@ -1,45 +1,96 @@
 // ==== Write at the cursor: a line from 0 to 1, a number that is drawn
 
-let last = null;                // written last: { before, rest, drawn, u, probabilities, found }
-const written = [];             // what to go back to, while the text is as it was written
+let last = null;        // letter: { before, rest, drawn, u, probabilities, taken, found }
+let writing = null;     // what is being written: { text, index, count, left, paused, after }
+const written = [];     // what to go back to, while the text is as it was written
+const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** What is drawn depends on this. */
 const circumstances = () => JSON.stringify([state.text, state.at, state.off, state.drag,
   state.temperature, state.top_k, state.top_p]);
 const isLast = () => last?.found === circumstances();
+const isRead = () => source.rows() > queryRow();
 
 const drawFrom = (logits, u) => draw(logits, u, state.temperature, state.top_k, state.top_p);
 
-/** What would be drawn after some characters, in a cache of its own. */
-function drawAfter(before, u) {
-  const known = before.map((character) => idOf.get(character) ?? facts.neutral[0]);
-  const from = windowStart(known.length, block), window = known.slice(from);
-  while (model.read(ahead, window, changeFrom(from)));
-  return { before, u, ...drawFrom(ahead.logitsOf(window.length - 1), u) };
-}
+/** What is drawn at the cursor, when all before it is read. */
+const drawAtCursor = (u) => ({ u, before: pieces.slice(0, state.at), rest: pieces.slice(state.at),
+  ...drawFrom(cacheOf(true).logitsOf(queryRow()), u) });
+
+/** Whether letters are still to come where the last one was written: a reader who types ends it. */
+const isUnfinished = () => writing?.left > 0 && writing.after === textAndPlace();
+const isWriting = () => isUnfinished() && !writing.paused;
+const textAndPlace = () => JSON.stringify([state.text, state.at]);
 
 /** Write some letters, each at the place of a number that is drawn. */
 function write(count) {
-  let before = pieces.slice(0, state.at);
-  const rest = pieces.slice(state.at);
-  for (let n = 0; n < count; n++) {
-    last = { ...drawAfter(before, Math.random()), rest };
-    before = [...before, facts.characters[last.drawn]];
+  if (isUnfinished()) pause();
+  writing = { count, left: count };
+  beginHere();
+  work(show());
+}
+
+function beginHere() {
+  Object.assign(writing, { text: state.text, index: indexOf(state.at), paused: false,
+    after: textAndPlace() });
+}
+
+/** Milliseconds from a letter to the next: four a second at first, then faster and faster. */
+const beat = (n) => Math.max(50, 250 * 0.92 ** Math.max(0, n - 4));
+
+/** Write what is left, letter by letter before the reader's eyes, or at once without motion. */
+function* writeOn() {
+  while (writing.left) {
+    while (source.read(queryRow() + 1)) yield;
+    writeLetter();
+    yield;
+    if (!writing.left || isCalm.matches) continue;
+    const due = performance.now() + beat(writing.count - writing.left);
+    for (const pause of showAll()) {
+      yield pause;
+      if (performance.now() > due) break;
+    }
+    yield Math.max(0, due - performance.now());
   }
-  put(before);
+  keepWritten();
+}
+
+/** Draw a letter, put it at the cursor, and the cursor behind it. */
+function writeLetter() {
+  last = drawAtCursor(Math.random());
+  const before = [...last.before, facts.characters[last.drawn]], all = [...before, ...last.rest];
+  const text = all.join(""), at = before.length;
+  Object.assign(state, { text, at, column: null, drag: movedDrag(pieces, all, at) });
+  settle();
+  last.found = circumstances();
+  writing.left--;
+  writing.after = textAndPlace();
+  if (isCalm.matches) return;
+  input.value = text;
+  input.setSelectionRange(indexOf(at), indexOf(at));
+}
+
+/** Give the field what was written as one step, which its undo knows, and say it. */
+function keepWritten() {
+  const { text, index } = writing, after = state.text, end = indexOf(state.at);
+  if (after === text) return;
+  written.push({ text, index, after });
+  input.value = text;
+  setText(after, end);
+  byId("status").textContent = `Written: ${after.slice(index, end)}`;
+}
+
+function pause() {
+  writing.paused = true;
+  keepWritten();
 }
 
 /** Take another letter in place of the one that was drawn, or at the cursor. */
 function takeInstead(id) {
-  if (isLast() && id === (last.taken ?? last.drawn)) return;
-  last = isLast() ? { ...last, taken: id } : { ...drawAfter(pieces.slice(0, state.at), null),
-    rest: pieces.slice(state.at), taken: id };
-  put([...last.before, facts.characters[id]]);
-}
-
-/** Put this before the rest of the text, and the cursor between them. */
-function put(before) {
-  const after = [...before, ...last.rest].join("");
+  if (isUnfinished()) pause();
+  if (!isRead() || isLast() && id === (last.taken ?? last.drawn)) return;
+  last = { ...isLast() ? last : drawAtCursor(null), taken: id };
+  const before = [...last.before, facts.characters[id]], after = [...before, ...last.rest].join("");
   written.push({ text: state.text, index: indexOf(state.at), after });
   setText(after, before.join("").length);
   last.found = circumstances();
@@ -49,6 +100,8 @@ function put(before) {
 function showWrite() {
   if (!live) return;
   byId("one").disabled = byId("many").disabled = !state.at;
+  byId("many").textContent = isWriting() ? "Pause" : isUnfinished() ? "Go on" : "Write 50";
+  byId("drawn-words").ariaLive = isWriting() ? "off" : "polite";
   enable("back", written.at(-1)?.after === state.text);
   for (const id of ["temperature", "top_k", "top_p"]) {
     byId(id).value = state[id];
@@ -99,7 +152,12 @@ for (const id of ["temperature", "top_k", "top_p"]) {
   on(id, "change", ({ target }) => update({ [id]: Number(target.value) }));
 }
 on("one", "click", () => write(1));
-on("many", "click", () => write(50));
+on("many", "click", () => {
+  if (isWriting()) return pause();
+  if (!isUnfinished()) return write(50);
+  beginHere();
+  work(show());
+});
 on("back", "click", () => {
   const { text, index } = written.pop();
   setText(text, index);

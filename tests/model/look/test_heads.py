@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from model.look.heads import RULES, Head, describe, kind
+from model.look.heads import RULES, Head, describe, distinguishing, kind
 
 V = 5
 
@@ -53,17 +53,35 @@ ROW, COLUMN = np.indices((T, T))
 IDS = np.arange(T) % 4                  # the character 4 never comes
 
 
-@pytest.mark.parametrize("label, map", [
-    ("previous", (COLUMN == np.maximum(ROW - 1, 0)) + 0.01),
-    ("itself", (COLUMN == ROW) + 0.01),
-    ("first", (COLUMN == 0) + 0.01),
-    ("last few", np.exp((COLUMN - ROW) / 3)),
-    ("often {}", (IDS[COLUMN] == 2) + 0.05),
-    ("wide, {back}", np.ones((T, T))),
-    ("mixed", (COLUMN == ROW // 3) + (COLUMN == ROW // 2) + 1e-9)])
-def test_a_head_is_described_by_the_first_rule_that_holds(label, map):
+WIDE = "looks far and wide, and a little more at the character {back}"
+MIXED = "picks some characters, near and far"
+
+
+@pytest.mark.parametrize("name, does, map", [
+    ("previous character", "looks mostly at the previous character",
+     (COLUMN == np.maximum(ROW - 1, 0)) + 0.01),
+    ("itself", "looks mostly at the character itself", (COLUMN == ROW) + 0.01),
+    ("first character", "rests mostly on the first character", (COLUMN == 0) + 0.01),
+    ("last few", "looks at the last few characters", np.exp((COLUMN - ROW) / 3)),
+    ("often {}", "often looks for {}", (IDS[COLUMN] == 2) + 0.05),
+    ("", WIDE, np.ones((T, T))),
+    ("", MIXED, (COLUMN == ROW // 3) + (COLUMN == ROW // 2) + 1e-9)])
+def test_a_head_is_described_by_the_first_rule_that_holds(name, does, map):
     map = np.tril(map) / np.tril(map).sum(-1, keepdims=True)
-    assert kind(describe([(IDS, map[None, None], 0)])[0][0])[0] == label
+    assert kind(describe([(IDS, map[None, None], 0)])[0][0]) == (name, does)
+
+
+def test_a_name_distinguishes_only_if_at_most_half_of_the_heads_have_it():
+    previous, itself, wide = (
+        describe([(IDS, map[None, None] / map.sum(-1, keepdims=True), 0)])[0][0]
+        for map in (np.tril(COLUMN == np.maximum(ROW - 1, 0)), np.tril(COLUMN == ROW),
+                    np.tril(np.ones((T, T)))))
+    assert distinguishing([[previous, itself], [itself, wide]]) == {
+        "previous character", "itself", ""}
+    assert distinguishing([[previous] * 3, [itself, wide, wide]]) == {
+        "previous character", "itself", ""}
+    assert distinguishing([[previous] * 3, [itself]]) == {"itself"}
+    assert distinguishing([[previous]]) == set()
 
 
 @pytest.mark.parametrize("back", [0, 1, 3, 15])
@@ -73,22 +91,22 @@ def test_describe_finds_how_far_back_a_head_looks_more_than_evenly(back):
     assert head.back == back and kind(head)[1].endswith("at the character {back}")
 
 
-@pytest.mark.parametrize("label, share, even, entropy", [
-    ("leans to {}", 0.1, 0.01, 1),
-    ("mixed", 0.0999, 0.01, 1),
-    ("mixed", 0.19, 0.1, 1),
-    ("often {}", 0.25, 0.125, 1),
-    ("wide, {back}", 0.1, 0.01, 3)])
-def test_a_head_leans_to_what_it_gives_a_tenth_and_twice_an_even_look(label, share, even, entropy):
+@pytest.mark.parametrize("does, share, even, entropy", [
+    ("leans towards {}", 0.1, 0.01, 1),
+    (MIXED, 0.0999, 0.01, 1),
+    (MIXED, 0.19, 0.1, 1),
+    ("often looks for {}", 0.25, 0.125, 1),
+    (WIDE, 0.1, 0.01, 3)])
+def test_a_head_leans_to_what_it_gives_a_tenth_and_twice_an_even_look(does, share, even, entropy):
     base = dict.fromkeys(("previous", "itself", "first"), 0.1)
     head = Head(base | {"entropy": entropy, "distance": 9, "favourite": share},
                 base | {"entropy": 4.0, "distance": 10, "favourite": even}, 2)
-    assert kind(head)[0] == label
+    assert kind(head)[1] == does
 
 
 def test_queries_with_nothing_before_them_say_nothing():
     for count in (1, 3):
         head = describe([(np.array([1]), np.ones((1, 1, 1, 1), np.float32), 0)] * count)[0][0]
         assert all(math.isnan(x) for x in (*head.numbers.values(), *head.even.values()))
-        assert kind(head)[0] == "alone"
+        assert kind(head) == ("", "has nothing earlier to look at")
     assert all(does and when for _, does, _, when in RULES) and RULES[-1][3] == "none of these"

@@ -30,6 +30,11 @@ KINDS = {
 }
 
 
+def wrote(page, count):
+    """Let the model write, at once, and wait until the text is read again."""
+    page.execute_script("write(arguments[0]); for (const _ of job); for (const _ of job);", count)
+
+
 def logits_of(page, ids):
     return np.array(page.execute_script("""const cache = new Cache(facts.config);
         while (model.read(cache, arguments[0]));
@@ -64,7 +69,8 @@ def test_its_logits_and_texts_are_those_of_numpy(driver, tmp_path, monkeypatch, 
         expected = same(np.array(ids)).data
         assert abs(expected - model(np.array(ids)).data).max() > (0 if exact else 1e-3) - exact
     assert abs(expected).max() > 1 and abs(logits_of(page, ids) - expected).max() < 1e-5
-    page.execute_script("state.temperature = 0; write(200);")
+    page.execute_script("state.temperature = 0;")
+    wrote(page, 200)
     assert of(page, "$('#input').value") == generate(same, tokenizer, "abc", 200, temperature=0)
 
 
@@ -174,8 +180,10 @@ def test_a_dragged_weight_is_left_out_where_the_next_letter_has_another_window(p
     text = "the quick brown fox "
     typed(page, text, 12)
     dragged(page, 3, 1)
-    found = of(page, "[...drawAfter(pieces, 0).probabilities]")
     assert of(page, "[start, edit.drag.row]") == [0, 11]
+    page.execute_script("update({at: 20}); for (const _ of job);")
+    assert of(page, "[start, edit, state.drag.row]") == [8, None, 11]
+    found = of(page, "[...drawAtCursor(0).probabilities]")
     with mg.no_grad():
         logits = run.model(run.tokenizer.encode(text)[8:]).data[-1]     # 11 is its last row, too
     assert np.allclose(found, mg.softmax(logits / 0.8).data, atol=1e-5)
@@ -258,29 +266,92 @@ def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, r
     assert of(page, "spans.every((x) => x.style.backgroundColor)")
 
 
-def test_idle_work_ends_some_seconds_after_the_last_key(page):
-    """Told that the time is over, it leaves out heads and reasons, and says so."""
-    page.execute_script("""update({colours: 'reasons'}); for (const _ of job);
-        performance.now = (() => { let n = 0; return () => n += 4000; })();""")
-    typed(page, "the brown")
-    assert of(page, "[worths.found.size, reasons.found.size]") == [0, 1]
-    page.execute_script("worths = { key: seen.join(), found: new Map([['0.0', 1]]) }; showWorths()")
-    assert "1 head left out" in of(page, "$('#worth-words').textContent")
+def test_heads_are_measured_with_what_is_off_and_a_head_that_is_off_by_putting_it_back(page, run):
+    page.execute_script("update({off: ['0.1', '0.mlp']}); for (const _ of job);")
+    found = dict(of(page, "[...worths.found]"))
+    model, ids = without(run.model, "0.mlp"), run.tokenizer.encode("the quick brown")
+    with_both, without_0, without_1, without_any = (
+        text_losses(other, ids).sum() for other in (
+            model, without(model, "0.0"), without(model, "0.1"),
+            without(without(model, "0.0"), "0.1")))
+    assert abs(found["0.0"] - (without_any - without_1)) < 1e-5
+    assert abs(found["0.1"] - (without_1 - with_both)) < 1e-5
+    assert abs(found["0.0"] - (without_0 - with_both)) > 1e-3
+    assert "with your changes" in of(page, "$('#worth-words').textContent")
+    shown = of(page, "tiles.map(({ worth }) => worth.textContent)")
+    assert [plain(text) for text in shown] == [
+        f"{'worth' if x > 0 else 'harms'} {abs(x):.1f} nats" for x in found.values()]
+    # What has no attention at all is not measured, and has no number.
+    page.execute_script("update({off: ['0.attention']}); for (const _ of job);")
+    assert of(page, "worths.found.size") == 0
+    assert of(page, "tiles.every(({ worth, track }) => !worth.textContent && track.hidden)")
+    assert "Measuring" not in of(page, "$('#worth-words').textContent")
 
 
-def test_a_head_that_stands_in_the_way_has_its_bar_on_the_other_side(page, tmp_path):
-    page.execute_script("worths.found = new Map([['0.0', -2.85], ['0.1', 0.86]]); showWorths();")
-    page.execute_script("""[[track, helps], [other, hinders]] = [...document.querySelectorAll(
-        '#worth .track')].map((x) => [x, x.firstChild].map((y) => y.getBoundingClientRect()));""")
-    assert of(page, "[track.left - other.left, track.right - other.right]") == [0, 0]
-    middles = of(page, "[track.left + track.width / 2, helps.left, hinders.right]")
-    assert middles == pytest.approx(middles[:1] * 3, abs=1)
-    assert of(page, "hinders.width / helps.width") == pytest.approx(2.85 / 0.86, rel=0.02)
-    assert of(page, """new Set($$('#worth .fill').map((x) =>
+def test_what_is_not_measured_yet_says_so_and_goes_on(page):
+    """No time limit ends it, and the numbers of another text are not shown."""
+    page.execute_script("update({colours: 'reasons'}); for (const _ of job);"
+                        "performance.now = (() => { let n = 0; return () => n += 4000; })();")
+    for text in ("the brown", "the brown fox"):
+        page.execute_script("input.value = arguments[0]; typed();", text)
+        assert of(page, """(() => { for (const _ of job) if (reasons.found.size === 2) break;
+            return $('#tried').textContent; })()""") == (
+                f"Replaced so far: 2 of {len(text)} characters, from the cursor back.")
+        assert of(page, "tiles.every(({ worth }) => !worth.textContent)")
+        page.execute_script("update({}); for (const _ of job) if (worths.found.size === 1) break;")
+        assert "Measuring: 1 of 2 heads so far." in of(page, "$('#worth-words').textContent")
+        page.execute_script("update({}); for (const _ of job);")
+        assert of(page, "[worths.found.size, reasons.found.size]") == [2, len(text)]
+        assert of(page, "$('#tried').hidden")
+        assert "Measuring" not in of(page, "$('#worth-words').textContent")
+
+
+def test_what_is_read_at_once_takes_as_long_on_a_slow_machine(page):
+    typed(page, "the quick brown")
+    for milliseconds, pace in ((1, 12), (0.1, 32), (100, 4)):
+        page.execute_script("""const [each] = arguments, cache = new Cache(facts.config);
+            let calls = 0;
+            model.pace = 15;
+            performance.now = () => calls++ ? 15 * each : 0;
+            model.read(cache, seen);""", milliseconds)
+        assert of(page, "model.pace") == pace
+
+
+def test_a_head_has_its_worth_in_its_tile_and_harm_in_another_colour(page):
+    page.execute_script("""worths = { key: measuredKey(),
+        found: new Map([['0.0', -2.85], ['0.1', 1234.56]]) }; showWorths();""")
+    assert [plain(x) for x in of(page, "tiles.map(({ worth }) => worth.textContent)")] == [
+        "harms 2.9 nats", "worth 1,235 nats"]
+    widths = of(page, "tiles.map(({ track: { firstChild: x } }) => parseFloat(x.style.width))")
+    assert widths == pytest.approx([100 * 2.85 / 1234.56, 100], rel=1e-4)
+    assert of(page, """new Set($$('.head .fill').map((x) =>
         getComputedStyle(x).backgroundColor)).size""") == 2
-    svg = saved(page, tmp_path, "byId('worth').nextElementSibling", "worth.svg")
-    (_, *bars) = parts(svg, "rect")
-    assert float(bars[0].get("x")) == float(bars[1].get("x")) + float(bars[1].get("width")) == 240
+    assert of(page, "$$('.head .called').every((x) => x.textContent === "
+                    "facts.heads.flat()[$$('.head .called').indexOf(x)].name)")
+    page.execute_script("worths.found.set('0.0', -0.01); showWorths();")
+    assert plain(of(page, "tiles[0].worth.textContent")) == "worth 0.0 nats"
+
+
+def test_shades_of_weights_end_at_the_largest_after_the_first_rows(page, run):
+    typed(page, "the quick brown")
+    page.execute_script("update({colours: 'attention'}); for (const _ of job);")
+    maps = maps_of(run.model, run.tokenizer.encode("the quick brown"))
+    expected = maps[:, :, 15 // 2:].max()
+    assert maps[:, :, :7].max() == 1 and expected < 0.9
+    assert abs(of(page, "largest") - expected) < 1e-6
+    said = f"{100 * expected:.0f} % or more"
+    assert of(page, f"""['legend', 'shades'].map((id) => byId(id).textContent).every((x) =>
+        x.startsWith('0 %') && x.endsWith('{said}'))""")
+    assert of(page, """(() => { const x = largest; return [0, x / 4, x, 1].map((w) =>
+        blue.indexOf(shadeOfWeight(w))).join() })()""") == "0,128,255,255"
+    row = maps[0, 0, 14]
+    page.execute_script("update({layer: 0, head: 0, at: 15}); for (const _ of job);")
+    steps = of(page, "spans.map((x) => blue.findIndex((c) => css(c).replaceAll(' ', ', ') === "
+                     "x.style.backgroundColor))")
+    assert abs(np.array(steps) - 255 * np.sqrt(np.minimum(1, row / expected))).max() < 3
+    # A weight that is dragged does not make all others pale.
+    dragged(page, 2, 1)
+    assert abs(of(page, "largest") - expected) < 1e-6
 
 
 @pytest.mark.parametrize("off", ["[]", "['0.mlp', '0.1']"])
@@ -294,14 +365,14 @@ def test_texts_of_0_1_and_2_letters_empty_what_they_do_not_fill(page, off, tmp_p
         assert len(of(page, "$$('#next li, #most li, #line button')")) == (0 if not text else of(
             page, "8 + Math.min(6, seen.length) + $$('#line button').length"))
     assert page.get_log("browser") == [] and of(page, "$('#one').disabled")
-    assert of(page, """['cost', 'place', 'context', 'worth'].every((id) => !byId(id).textContent)
+    assert of(page, """['cost', 'place', 'context'].every((id) => !byId(id).textContent)
         && ['next-title', 'worth-words'].every((id) => byId(id).textContent.startsWith('Type'))""")
 
 
 def test_all_bars_of_a_chart_have_one_scale(page):
     typed(page, "the quick brown")
     page.execute_script("setOff('0.1', true); for (const _ of job); goTo(9); for (const _ of job);")
-    for name in ("next", "most", "worth", "ladder"):
+    for name in ("next", "most", "ladder"):
         tracks = of(page, f"$$('#{name} .track').map((x) => x.getBoundingClientRect())"
                           ".map(({left, width}) => `${left} ${width}`)")
         assert len(tracks) > 1 and len(set(tracks)) == 1, name
@@ -336,7 +407,7 @@ def test_a_text_longer_than_the_window_says_what_is_coloured_and_moves(page, run
 def test_an_unknown_character_is_named_and_has_no_loss(page, run, tmp_path):
     typed(page, "the Ж x")
     assert of(page, "$('#unknown').textContent") == (
-        "The model does not know ‘Ж’ (U+0416).  It reads space instead, and gives no loss there.")
+        "The model does not know ‘Ж’ (U+0416).  It reads ‘␣’ instead, and gives no loss there.")
     assert of(page, "$$('#letters .unknown').map((x) => x.textContent)") == ["Ж"]
     assert of(page, "ids[4] === idOf.get(' ') && source.loss(4, true) === null")
     losses = np.delete(text_losses(run.model, run.tokenizer.encode("the   x")), 3)
@@ -369,7 +440,7 @@ def test_a_key_puts_an_end_to_what_was_done_for_the_one_before(page, run):
 
 def test_a_letter_is_drawn_taken_instead_and_taken_back_and_undo_works(page):
     typed(page, "the")
-    page.execute_script("write(1); for (const _ of job);")
+    wrote(page, 1)
     u, low, high = map(float, re.findall(r"\d\.\d+", of(page, "$('#drawn-words').textContent")))
     assert low <= u <= high and low < high
     needle, left, right = of(page, """(([box, needle, drawn]) => [
@@ -386,7 +457,8 @@ def test_a_letter_is_drawn_taken_instead_and_taken_back_and_undo_works(page):
     for _ in range(2):
         page.execute_script("byId('back').focus(); byId('back').click(); for (const _ of job);")
     assert of(page, "state.text") == "the" and of(page, "document.activeElement.id") == "one"
-    page.execute_script("byId('input').focus(); write(1);")
+    page.execute_script("byId('input').focus();")
+    wrote(page, 1)
     page.find_element("id", "input").send_keys("\ue009z")          # Ctrl + Z
     assert of(page, "[input.value, state.text]") == ["the", "the"]
 
@@ -411,19 +483,11 @@ def test_the_pieces_of_the_line_are_one_tab_stop_and_are_taken_by_keys(page):
     assert of(page, "document.activeElement === $('#line [tabindex=\"0\"]')")
 
 
-def test_writing_leaves_the_numbers_of_an_earlier_window_alone(page):
-    typed(page, "the quick brown fox runs", 5)
-    assert of(page, """(() => {
-        const look = () => source.weights(state.layer, state.head, 4, 1).join();
-        setOff("0.mlp", true); for (const _ of job);
-        const before = look(); drawAfter(pieces, 0.5);
-        return before === look(); })()""")
-
-
 def test_it_writes_at_the_cursor_and_takes_back_only_what_it_wrote(page):
     typed(page, "the sea", 3)
     likeliest = of(page, "facts.characters[source.expected(queryRow(), 1)[0][0]]")
-    page.execute_script("update({temperature: 0}); write(2); for (const _ of job);")
+    page.execute_script("update({temperature: 0});")
+    wrote(page, 2)
     text = of(page, "state.text")
     assert re.fullmatch(f"the{re.escape(likeliest)}. sea", text)
     assert of(page, """[{temperature: 1}, {temperature: 0}, {off: ["0.mlp"]}].map((change) => {
@@ -434,6 +498,91 @@ def test_it_writes_at_the_cursor_and_takes_back_only_what_it_wrote(page):
     typed(page, text)
     page.execute_script("byId('back').click(); for (const _ of job);")
     assert of(page, "[state.text, state.at]") == ["the sea", 3]
+
+
+def moving(page):
+    """Let the page move, as most readers have it."""
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+        {"name": "prefers-reduced-motion", "value": "no-preference"}]})
+
+
+def until(page, condition):
+    from selenium.webdriver.support.wait import WebDriverWait
+    WebDriverWait(page, 20, 0.02).until(lambda page: of(page, condition))
+
+
+def test_it_writes_letter_by_letter_pauses_goes_on_and_is_one_step_to_take_back(page):
+    moving(page)
+    typed(page, "the quick")
+    # Each number of letters that is seen in the field and under it, and the pauses between them.
+    page.execute_script("""window.lengths = new Set(); window.pauses = [];
+        rest = ((before) => (pause) => {
+          if (pause > 1) pauses.push(pause);
+          if (input.value === state.text && letters.textContent.startsWith(state.text)) {
+            lengths.add(state.text.length);
+          }
+          return before(Math.min(pause, 5));
+        })(rest);
+        performance.now = () => 0;
+        byId('many').click();""")
+    until(page, "state.text.length > 12")
+    assert of(page, "byId('many').textContent") == "Pause"
+    assert of(page, "byId('drawn-words').ariaLive") == "off"        # nobody can listen to that
+    page.execute_script("byId('many').click(); for (const _ of job);")
+    after = of(page, "state.text")
+    assert of(page, "[input.value, byId('many').textContent, isWriting()]") == [
+        after, "Go on", False]
+    assert of(page, "byId('status').textContent") == f"Written: {after[9:]}"
+    page.execute_script("setOff('0.1', true); for (const _ of job);")    # which changes no text
+    assert of(page, "[state.text, byId('many').textContent]") == [after, "Go on"]
+    page.execute_script("byId('many').click();")
+    until(page, "state.text.length === 59 && byId('many').textContent === 'Write 50'")
+    assert sorted(of(page, "[...lengths]")) == [*range(9, 60)]
+    beats = [pause for pause in of(page, "pauses") if pause != 400]
+    assert beats[:4] == [250] * 4 and beats[-1] == 50 and beats == sorted(beats, reverse=True)
+    assert of(page, "byId('drawn-words').ariaLive") == "polite"
+    for expected in (after, "the quick"):
+        page.execute_script("byId('back').click(); for (const _ of job);")
+        assert of(page, "[state.text, input.value]") == [expected, expected]
+
+
+def test_a_reader_who_types_or_moves_ends_what_is_written_and_one_who_switches_does_not(page):
+    moving(page)
+    for change, goes_on in (("typed()", False), ("goTo(3)", False), ("setOff('0.1', true)", True)):
+        typed(page, "the quick")
+        page.execute_script("byId('many').click();")
+        until(page, "state.text.length > 10")
+        page.execute_script(f"input.value += '{'' if goes_on else 'x'}'; {change};")
+        assert of(page, "isWriting()") == goes_on, change
+    until(page, "state.text.length > 20")
+    assert of(page, "state.off") == ["0.1"]
+    page.execute_script("byId('many').click();")
+
+
+def test_between_two_letters_that_are_written_at_once_the_browser_can_answer(page):
+    typed(page, "the quick brown fox ")
+    assert of(page, """(() => { const lengths = []; write(40);
+        for (const _ of job) lengths.push(state.text.length);
+        return lengths.every((x, i) => !i || x - lengths[i - 1] <= 1) && lengths.at(-1); })()
+        """) == 60
+    assert of(page, "[input.value, letters.textContent.slice(0, -1)]") == 2 * [
+        of(page, "state.text")]
+
+
+def test_a_long_text_is_saved_in_pieces_while_one_goes_on(page, tmp_path):
+    text = "the quick brown fox " * 20
+    typed(page, text)
+    assert page.execute_script("""window.rests = 0;
+        rest = ((before) => (pause) => { rests++; return before(pause); })(rest);
+        byId('keep-text').addEventListener('click', () => { input.value = 'the'; typed(); });
+        byId('keep-text').focus();
+        return byId('keep-text').ariaBusy;""") in (None, "false")
+    rows = [*csv.reader(saved(page, tmp_path, "byId('keep-text')", "text.csv").splitlines())]
+    assert len(rows) == len(text) and [row[1] for row in rows[1:]] == [*text[1:]]
+    assert of(page, "[rests > 20, state.text, document.activeElement.id]") == [
+        True, "the", "keep-text"]
+    assert of(page, "[keep.textContent, keep.ariaBusy]".replace("keep", "byId('keep-text')")) == [
+        "Save as CSV", "false"]
 
 
 def test_what_is_told_is_what_is_shown_after_it(page):
@@ -467,9 +616,9 @@ def test_focus_stays_where_something_was_set_back(page):
     assert of(page, """["reset", "earlier"].map((id) => {
         byId(id).focus(); byId(id).click(); for (const _ of job);
         return document.activeElement.id; }).join()""") == "alone,later"
-    of(page, "$$('#worth button')[1]").send_keys("\ue007")
+    of(page, "tiles[1].tile").send_keys("\ue007")
     page.execute_script("for (const _ of job);")
-    assert of(page, "byId('worth').contains(document.activeElement)")
+    assert of(page, "tiles[1].tile === document.activeElement && state.head") == 1
 
 
 def after(page, action):
@@ -503,9 +652,10 @@ def test_an_address_brings_back_all_but_a_long_text(page, driver):
     after(page, "")
     assert of(page, """[state.text, state.at, input.selectionEnd, state.head, state.off,
         state.temperature]""") == ["the green wood", 3, 3, 1, ["0.0"], 1.5]
-    assert of(page, """(() => { for (const _ of job); const shown = $('#worth').textContent;
-        worths = { key: null, found: new Map() }; for (const _ of rankHeads(Infinity));
-        return shown === $('#worth').textContent && !$('#address').textContent; })()""")
+    assert of(page, """(() => { const shown = () => $('#heads').textContent;
+        for (const _ of job); const before = shown();
+        worths = { key: null, found: new Map() }; for (const _ of measureHeads());
+        return before === shown() && before.includes('nats') && !$('#address').textContent; })()""")
     typed(page, "the " * 501)
     after(page, "")
     assert "no text of more than 2,000 characters" in of(page, "$('#address').textContent")
@@ -514,7 +664,8 @@ def test_an_address_brings_back_all_but_a_long_text(page, driver):
 
 
 @pytest.mark.parametrize("ending, bad", [
-    ("flow", ""), ("", ""), *((text, "all of it") for text in ("%", "5", "null", '{"off":["0.1"')),
+    ("flow", ""), ("", ""), *((text, "all of it") for text in (
+        "%", "5", "null", '"x"', '{"off":["0.1"')),
     ('{"off":null}', "off"), ('{"off":["00.00"]}', "off"),
     ('{"off":{"length":4e9}}', "off"), ('{"off":["9.mlp"]}', "off"), ('{"off":["0.7"]}', "off"),
     ('{"off":"ngrams"}', "off"), ('{"text":{"toString":1}}', "text"), ('{"at":2.5}', "at"),
@@ -532,7 +683,7 @@ def test_an_address_is_checked_field_by_field_and_what_is_bad_is_named(page, dri
         "the quick brown", [], None, 15]
     assert of(page, "$('#address').hidden") == (not bad)
     assert f"({bad})" in of(page, "$('#address').textContent") or not bad
-    page.execute_script("write(1)")
+    wrote(page, 1)
     assert len(of(page, "state.text")) == 16
 
 
@@ -588,33 +739,10 @@ def test_a_map_is_saved_light_with_a_title_and_the_weights_of_numpy(driver, tmp_
     assert "".join(x.text for x in parts(svg, "text")[1:23:2]) == "hello␣<wo&r"
 
 
-def test_every_chart_is_saved_as_it_stands_but_light(page, tmp_path, run):
-    prefer(page, "dark")
-    typed(page, "the quick")
-    page.execute_script("write(2); update({temperature: 1}); for (const _ of job);")
-    ids = run.tokenizer.encode(of(page, "state.text"))[of(page, "start"):]
-    for name in ("worth", "ladder"):
-        svg = saved(page, tmp_path, f"byId('{name}').nextElementSibling", f"{name}.svg")
-        ground, *bars = parts(svg, "rect")
-        widths = of(page, f"$$('#{name} .fill').map((fill) => 2 * parseFloat(fill.style.width))")
-        assert np.allclose([float(x.get("width")) for x in bars], widths, rtol=1e-3, atol=0.01)
-        shown = of(page, f"$$('#{name} li').flatMap((row) => [row.querySelector('.symbol > *')"
-                         "?? row.children[0], row.children[2]].map((x) => x.textContent))")
-        assert [x.text for x in parts(svg, "text")][1:] == shown and len(bars) > 1
-        assert ground.get("fill") == "#ffffff"
-        assert of(page, f"byId('{name}').nextElementSibling.textContent + $('#{name}-title')."
-                        "textContent") == f"Save as SVG: {2 * parts(svg, 'title')[0].text}"
-    # This model stands out.
-    assert {bar.get("fill") for bar in bars} == {"rgb(31, 95, 174)", "rgb(168, 72, 15)"}
-    with mg.no_grad():
-        p = np.sort(mg.softmax(run.model(ids)).data[-1])[::-1]
-    found = of(page, "source.expected(queryRow(), 8).map(([, p]) => p)")
-    assert np.allclose(found, p[:8], atol=1e-5)
-
-
 def test_every_control_has_a_name_a_target_of_24_pixels_and_few_tab_stops(page):
     typed(page, "the Ж quick")
-    page.execute_script("write(2); update({off: ['0.1']}); for (const _ of job);")
+    wrote(page, 2)
+    page.execute_script("update({off: ['0.1']}); for (const _ of job);")
     found = {}
     for node in page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]:
         properties = {x["name"]: x["value"].get("value") for x in node.get("properties", [])}
@@ -637,12 +765,13 @@ def test_every_control_has_a_name_a_target_of_24_pixels_and_few_tab_stops(page):
 
 def test_all_of_it_is_reached_and_moved_by_keys(page):
     typed(page, "the quick")
-    page.execute_script("write(1); for (const _ of job); byId('input').focus();")
+    wrote(page, 1)
+    page.execute_script("byId('input').focus();")
     reached = set()
     for _ in range(60):
         page.switch_to.active_element.send_keys("\ue004")        # Tab
         reached.add(of(page, "document.activeElement.closest('[id]')?.id"))
-    assert {"keep-text", "heads", "map", "keep-map", "most", "weight", "alone", "worth", "one",
+    assert {"keep-text", "heads", "map", "keep-map", "most", "weight", "alone", "one",
             "temperature", "line"} <= reached
     page.execute_script("tiles[0].tile.focus()")
     for key, part in (("down", "0.0"), ("right", "0.1"), ("right", "0.mlp"), ("left", "0.1"),
@@ -666,7 +795,8 @@ WIDTHS = (375, 768, 1280, 2560)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_width_has_overflow_and_handle_and_effect_share_a_screen(page, theme):
     prefer(page, theme)
-    page.execute_script("write(30); update({off: ['0.1', '0.mlp']}); for (const _ of job);")
+    wrote(page, 30)
+    page.execute_script("update({off: ['0.1', '0.mlp']}); for (const _ of job);")
     for width in WIDTHS:
         resize(page, width, 800)
         assert of(page, f"$$('body *').filter((x) => x.getBoundingClientRect().right > {width + 1})"
@@ -771,8 +901,7 @@ def test_a_vocabulary_of_200_with_codes_shows_every_name_in_full(driver, tmp_pat
 
 
 def test_negative_numbers_have_a_minus_and_none_is_minus_0(page):
-    page.execute_script("""worths.found = new Map([['0.0', -1e-6], ['0.1', -0.86]]); showWorths();
-        update({off: ['0.mlp']}); for (const _ of job);""")
+    page.execute_script("update({off: ['0.mlp']}); for (const _ of job);")
     assert of(page, "fixed(-1234.5, 1) + brief(65536.4)") == "−1,234.565,536"
     assert not re.search(r"-\d|−0\.0+\b(?!\d)", of(
         page, "$$('section:not(#about, #run), aside').map((x) => x.innerText).join()"))
@@ -805,3 +934,55 @@ def test_hostile_text_stays_text_and_nothing_is_fetched(driver, tmp_path, hostil
     assert of(page, "$('#run-intro').textContent").startswith("There are no curves here, because ")
     itself = (tmp_path / "live.html").as_uri()
     assert all(x["request"]["url"].startswith(itself) for x in asked(page))
+
+
+def test_things_to_try_are_addresses_that_each_show_one_thing(page, run):
+    typed(page, "")
+    links = of(page, "$$('.examples a').map((x) => x.textContent)")
+    assert len(links) == 3 and of(page, "facts.best") == [0, 0]        # this text has no names
+    shown = []
+    for i, link in enumerate(links):
+        page.execute_script("""location.hash = document.querySelectorAll('.examples a')[
+            arguments[0]].hash;""", i)
+        after(page, "for (const _ of job);")
+        assert of(page, "$('#address').hidden")
+        shown.append(of(page, "[state.text, state.off, state.drag, state.colours]"))
+        assert of(page, "$('#status').textContent") == of(page, "$('#cost').textContent") != ""
+    (text, off, *_), (nonsense, *_), (same, none, drag, colours) = shown
+    assert [text, off] == ["the quick brown", ["0.0"]] and "head 1.1" in links[0]
+    assert nonsense != text and sorted(nonsense) == sorted(text)
+    assert [same, none, colours] == ["the quick brown", [], "attention"]
+    assert drag == {"layer": 0, "head": 0, "row": 14, "column": 0, "weight": 1}
+    assert of(page, "[...lookOf(queryRow())].map(Math.round).join('')") == "1" + 14 * "0"
+    assert of(page, "$('.examples').getBoundingClientRect().bottom") < of(
+        page, "$('.field').getBoundingClientRect().top + 1")
+
+
+def test_the_opening_text_has_its_colours_before_the_weights_are_unpacked(driver, run, tmp_path):
+    text = "\nthe quick <b>\nbrown & fox\n"
+    page = opened_page(driver, tmp_path, *run[:2], text, run.training)
+    assert "does not know" in of(page, "$('#unknown').textContent")
+    shown = """[input.value, letters.textContent.replace('\u200b', ''),
+        $('#flow').getBoundingClientRect().top, spans.map((x) => orange.findIndex((c) =>
+            css(c).replaceAll(' ', ', ') === x.style.backgroundColor))]"""
+    *expected, top, colours = of(page, shown)
+    script = page.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {
+        "source": "DecompressionStream = class { readable = new ReadableStream();"
+                  "writable = new WritableStream(); };"})       # so that no weight arrives
+    try:
+        page.refresh()
+    finally:
+        page.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    *found, early_top, early_colours = of(page, shown)
+    assert found == expected == [text, text] and abs(early_top - top) < 2
+    assert len(colours) == of(page, "seen.length") > 10 and max(colours) > 100
+    assert np.abs(np.subtract(colours, early_colours)).max() <= 1
+    assert of(page, "$('main').inert")
+    assert re.fullmatch(r"Unpacking [\d,]+ weights …", of(page, "$('#next-title').textContent"))
+
+
+def test_the_first_box_says_nothing_and_the_page_says_first_what_a_nat_is(page):
+    said = of(page, "$$('.depth').map((x) => x.textContent)")
+    assert said[0] == "" and said[1].startswith("says ")
+    assert of(page, "$('main').innerText").index("nat") == of(
+        page, "$('main').innerText").index("nats: one nat more")

@@ -128,6 +128,6 @@ def test_a_text_with_unknown_letters_is_shown_as_the_page_reads_what_is_typed(
     facts, text = read(folder / "look.html")
     assert text == "the Ж fox, the Ö" and facts["live"]
     # What the model read in their place is no part of the text's loss.
-    assert facts["score"] is None and facts["worths"] is None
+    assert facts["score"] is None and facts["worths"] is None and len(facts["losses"]) == 15
     said = refused(capsys, "--out_dir", trained, "--text", "the Ж", "--no-live", main=look.main)
     assert "'Ж'" in said

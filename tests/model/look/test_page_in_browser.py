@@ -119,7 +119,8 @@ def test_it_cannot_be_typed_into_and_has_no_switch(page):
     page.find_element("id", "input").send_keys("x")
     assert of(page, "input.value") == TEXT
     assert of(page, "!$('[role=switch]') && $$('.live').every((x) => !x.checkVisibility())")
-    assert of(page, "/The parts of[^]*on its first 16 characters\\./.test($('#flow').textContent)")
+    assert of(page, "/The parts of[^]*likelier the first part of the text is/.test("
+                    "$('#flow').textContent)")
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     resize(page, 700, 900)
     assert of(page, ON_PAPER)
@@ -150,11 +151,12 @@ def test_maps_are_drawn_in_the_shades_of_their_weights(page, run):
     of(page, "(() => { for (const _ of job); })()")
     maps = maps_of(model, tokenizer.encode(TEXT)[:16])[0]
     page.execute_script("update({colours: 'attention'})")
-    assert of(page, "['legend', 'shades'].map((id) => byId(id).textContent).join()") == (
-        "0 %6 %25 %56 %100 %,0 %6 %25 %56 %100 %")
+    largest = of(page, "largest")
+    assert 0.05 < largest < 0.5
     ramp = np.array(of(page, "blue"))
     assert ramp.shape == (256, 3) and (np.diff(ramp.sum(-1)) <= 0).all()    # darker and darker
-    steps = np.rint(255 * np.sqrt(np.rint(1e4 * maps.astype(np.float64)) / 1e4)).astype(int)
+    steps = np.rint(255 * np.sqrt(np.minimum(
+        1, np.rint(1e4 * maps.astype(np.float64)) / 1e4 / largest))).astype(int)
     drawn = np.array(of(page, """$$('#heads canvas').map((x) => [...x.getContext('2d')
         .getImageData(0, 0, 16, 16).data])""")).reshape(2, 16, 16, 4)
     past = np.tril(np.ones((16, 16), bool))
