@@ -328,6 +328,8 @@ def test_a_head_has_its_worth_in_its_tile_and_harm_in_another_colour(page):
         getComputedStyle(x).backgroundColor)).size""") == 2
     assert of(page, "$$('.head .called').every((x) => x.textContent === "
                     "facts.heads.flat()[$$('.head .called').indexOf(x)].name)")
+    assert of(page, "$$('.head .fill').every((x) => x.offsetHeight === "
+                    "x.parentNode.offsetHeight)")
     page.execute_script("worths.found.set('0.0', -0.01); showWorths();")
     assert plain(of(page, "tiles[0].worth.textContent")) == "worth 0.0 nats"
 
