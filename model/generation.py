@@ -66,11 +66,9 @@ class Reader:
         self.n = ids.shape[1]                   # ids so far, of which `ids` are the last ones
         self.cache = None
         self.at_once = 1
-        # A subclass may do otherwise than a Transformer, but for one with an adapter.
-        is_known = (type(model) is Transformer
-                    or isinstance(model, Transformer) and model.config.kind == ADAPTER)
-        if cache and is_known:
+        if cache:
             self.cache = make_cache(model, len(ids))
+        if self.cache is not None:
             weights = sum(p.size for p in model.parameters())
             self.at_once = max(1, min(AT_ONCE, AT_ONCE * SMALL // weights))
 
@@ -137,9 +135,16 @@ class Reader:
         return window, 0        # it has moved
 
 
-def make_cache(model: Transformer, batch: int) -> KVCache:
+def make_cache(model: Transformer, batch: int) -> KVCache | None:
     """Return a KV cache for B texts: the plain one where Numba does not compile the other, and for
-    a model with an adapter, which the other does not know."""
+    a model with an adapter, which the other does not know; None for a model without."""
+    if hasattr(model, "make_cache"):        # such as a mixture with counts
+        return model.make_cache(batch)
+    # A subclass may do otherwise than a Transformer, but for one with an adapter.
+    is_known = (type(model) is Transformer
+                or isinstance(model, Transformer) and model.config.kind == ADAPTER)
+    if not is_known:
+        return None
     if mg.COMPILED and not model.config.kind:
         from model.kv_cache.decoder import decoder_of
         if decoder := decoder_of(model, batch):

@@ -19,7 +19,7 @@ from model.folder import PAGE
 from model.generation import generate
 from model.interrupts import Interrupts
 from model.run import WARM_UP, Run, State, Step
-from model.scoring import count_proof_ids, evaluate, ladder
+from model.scoring import count_proof_ids, ladder, mean_losses
 from model.settings import MINUTES, USUAL_PASSES, Settings, describe_settings, is_short
 from model.transformer import Transformer
 
@@ -395,9 +395,12 @@ def report(run: Run, counted: dict[str, float], slowness: str = "") -> None:
     s = run.settings
     text = run.text
     best = run.ranks.call_on_first(lambda: load_checkpoint(run.folder / BEST))
+    from model.counted.mixture import usual_mixtures
+    mixtures = usual_mixtures(best.model, text)
     with announced_if_slow("evaluating the best model on the whole validation part"):
-        loss = evaluate(
+        loss, *mixed = mean_losses(
             best.model,
+            mixtures,
             *text.windows(s.block_size),
             batch_size=s.batch_size,
             ranks=run.ranks)
@@ -406,7 +409,7 @@ def report(run: Run, counted: dict[str, float], slowness: str = "") -> None:
     step = best.training["state"].get("iteration", 0)
     unit = text.tokenizer.unit
     print(f"\nvalidation loss over the whole split, nats a {unit}, best model (step {step:,}):\n"
-          f"{ladder(loss, counted)}")
+          f"{ladder(loss, counted, mixed={m.name: x for m, x in zip(mixtures, mixed)})}")
     if run.log and len(run.log.lines) > 1:
         print(f"\n{describe_course(run.log.lines, loss, counted)}")
     taken = run.state.iteration

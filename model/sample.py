@@ -20,7 +20,7 @@ from model.options import Words, flag
 
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
-SCORE_FLAGS = {"out_dir", "score", "slide", "skip_unknown", "prove"}
+SCORE_FLAGS = {"out_dir", "score", "slide", "skip_unknown", "prove", "counted", "counted_weight"}
 NOT_FOR_CHATS = {"num_samples", "slide"}
 
 
@@ -34,6 +34,16 @@ class Settings(Drawing):
     max_new_tokens: int = flag(500, "characters to write after the beginning, or tokens if the "
                                     "model has tokens", at_least=1)
     seed: int = flag(1337, "of the draws; the next sample takes the next number", at_least=0)
+    counted: int = flag(
+        None,
+        "mix in n-grams of up to so many characters, counted in the training text; 9 is good",
+        unset="none",
+        at_least=1)
+    counted_weight: float = flag(
+        0.2,
+        "with --counted, the share of the counts in each probability",
+        at_least=0,
+        at_most=1)
     stop: str = flag(None, "end a text before this would be written")
     cache: bool = flag(True, "use the KV cache instead of computing keys and values again for each "
                              "character or token; the text is the same")
@@ -67,6 +77,9 @@ def main(argv: list[str] | None = None) -> None:
             if more:
                 from model.score.mean import average_checkpoints
                 checkpoint = average_checkpoints(checkpoint, more)
+        if s.counted is not None:
+            from model.counted.mixture import with_counts
+            checkpoint = with_counts(checkpoint, s.counted, s.counted_weight)
         compiled.announce("compiling", sys.stderr)
         made_to_chat = checkpoint.tokenizer.chat_template is not None
         if s.score:
@@ -114,6 +127,8 @@ def contradictions(s: Settings, names: Iterable[str]) -> list[str]:
         mistakes.append("--chat asks a question, and --start continues a text; leave out one")
     if s.system is not None and not (s.chat or s.interactive):
         mistakes.append("--system is for a conversation; give --chat or --interactive")
+    if "counted_weight" in names and s.counted is None:
+        mistakes.append("--counted_weight is a share of counted n-grams; give --counted 9")
     if s.score:
         unused = sorted(set(names) - SCORE_FLAGS)
         if unused:

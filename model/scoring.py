@@ -4,7 +4,7 @@ character or token); and before training the proof that its causal mask hides wh
 Shapes: N windows, T ids.
 """
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tqdm import tqdm
@@ -33,9 +33,15 @@ def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, 
         seconds=COUNTING_SECONDS)))
 
 
-def ladder(loss: float, counted: dict[str, float]) -> str:
-    """Return a model's loss among those of counted n-grams, a line each, the worst first."""
-    losses = {"this model  <--": loss} | {f"counted {name}": x for name, x in counted.items()}
+def ladder(
+        loss: float,
+        counted: dict[str, float],
+        name: str = "this model",
+        mixed: dict[str, float] | None = None) -> str:
+    """Return a model's loss among those of counted n-grams, a line each, the worst first; `mixed`
+    are losses of the model with counts in it, by name."""
+    losses = {f"{name}  <--": loss} | {f"counted {name}": x for name, x in counted.items()}
+    losses |= mixed or {}
     names = sorted(losses, key=losses.get, reverse=True)
     return "\n".join(f"    {losses[name]:.3f}  {name}" for name in names)
 
@@ -49,16 +55,40 @@ def evaluate(
     """Return the mean loss over windows (N, T), in nats per id that counts.  Ranks take turns with
     the batches, which are smaller than `batch_size` where a large vocabulary has many logits; the
     result has the same bits for any number of ranks."""
+    loss, = mean_losses(
+        model,
+        [],
+        x,
+        y,
+        batch_size=batch_size,
+        ranks=ranks)
+    return loss
+
+
+def mean_losses(
+        model: Transformer,
+        mixtures: Sequence[object],
+        x: np.ndarray,
+        y: np.ndarray,
+        batch_size: int,
+        ranks: Ranks = Ranks()) -> list[float]:
+    """Return what `evaluate` returns of a model, and of each of its mixtures with counts
+    (`model.counted.mixture.Mixture`), for which the model need not read the windows again."""
     batch_size = max(1, min(batch_size, LOGITS // (x.shape[1] * model.config.vocab_size)))
-    totals = np.zeros(math.ceil(len(x) / batch_size))       # of batches; 0 for other ranks'
+    batches = math.ceil(len(x) / batch_size)
+    totals = np.zeros((1 + len(mixtures), batches))         # 0 for other ranks' batches
     counts = y != IGNORE                                                            # (N, T)
     with mg.no_grad():
-        for i in range(ranks.number, len(totals), ranks.size):
+        for i in range(ranks.number, batches, ranks.size):
             at = slice(i * batch_size, (i + 1) * batch_size)
-            loss = mg.cross_entropy(model(x[at]), y[at], ignore_index=IGNORE)
-            totals[i] = loss.item() * counts[at].sum()
-    ranks.sum(totals)
-    return float(sum(totals) / counts.sum())
+            logits = model(x[at])                                                   # (B, T, V)
+            each = [logits]
+            each += [mg.Tensor(mixture.mixed(x[at], logits.data)) for mixture in mixtures]
+            for total, predicted in zip(totals, each):
+                loss = mg.cross_entropy(predicted, y[at], ignore_index=IGNORE)
+                total[i] = loss.item() * counts[at].sum()
+    ranks.sum(totals.reshape(-1))
+    return [float(sum(total) / counts.sum()) for total in totals]
 
 
 class CausalityError(ValueError):

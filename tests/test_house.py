@@ -25,6 +25,7 @@ ROOMS = {
     "model.chat": ["model.convert", "model.interactive"],
     "model.convert": ["model.count", "model.lora"],
     "model.count": ["minigrad.watch"],
+    "model.counted": ["minigrad.kernels", "model.score"],
     "model.explain": ["minigrad.watch"],
     "model.interactive": [],
     "model.kv_cache": ["minigrad.kernels"],

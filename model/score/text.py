@@ -59,7 +59,8 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
         print(f"without counted n-grams beside it, because {in_a_line(error)}", file=sys.stderr)
         return
     print(f"nats a {unit}, beside n-grams counted on what the model was trained on:")
-    print(ladder(loss, yardstick(trained_on.train, ids, tokenizer.vocab_size)))
+    counted = yardstick(trained_on.train, ids, tokenizer.vocab_size)
+    print(ladder(loss, counted, getattr(model, "name", "this model")))
     train, _ = trained_on.parts()
     if text in train or train in text:
         print("this very text, or most of it, was trained on and counted", file=sys.stderr)

@@ -278,7 +278,7 @@ def test_report_warns_of_a_text_from_which_nothing_was_learnt(monkeypatch, tmp_p
     run = small_run(batch_size=6, block_size=10, folder=Folder(tmp_path))
     best = Checkpoint(run.model, run.text.tokenizer, {"state": {"iteration": 7}}, {})
     monkeypatch.setattr(report, "load_checkpoint", lambda path: best)
-    monkeypatch.setattr(report, "evaluate", lambda *args, **settings: loss)
+    monkeypatch.setattr(report, "mean_losses", lambda *args, **settings: [loss, 1.25])
     monkeypatch.setattr(report, "generate", lambda *args, **settings: "to be")
     run.state.iteration = steps
     run.log = SimpleNamespace(lines=[[0, None, 4.0, 0, 0, 0], [steps, 3.0, 2.5, 0, 0, 9]])
@@ -289,6 +289,7 @@ def test_report_warns_of_a_text_from_which_nothing_was_learnt(monkeypatch, tmp_p
         out = capsys.readouterr().out
         assert "n-grams:\n    4.000 █▁ 2.500   " in out
         assert "a character, best model (step 7):\n" in out and "a sample:\n\nto be\n" in out
+        assert "    1.250  this model, with the counted 9-gram\n" in out
         assert ("warning     260 characters are too few to learn from" in out) == warns
         assert said in out if said else " skipped" not in out
 

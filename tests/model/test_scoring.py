@@ -71,6 +71,12 @@ def test_ladder_goes_down_to_the_best_loss():
     assert lines[0] == "    3.250  counted unigram"
 
 
+def test_ladder_has_a_line_for_each_mixture_and_another_name_of_the_model():
+    lines = ladder(2.0, {"unigram": 2.5}, "all", {"all, with counts": 1.5}).splitlines()
+    assert lines == ["    2.500  counted unigram", "    2.000  all  <--",
+                     "    1.500  all, with counts"]
+
+
 def test_yardstick_counts_on_the_first_text_and_judges_the_second():
     train = np.array([0, 1] * 40)
     val = np.array([0, 0, 1, 1] * 5)
