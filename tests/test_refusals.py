@@ -120,7 +120,7 @@ ROWS = [
     ("reverse", "--n_head 3", "--n_embd 32 does not split into --n_head 3 ... --n_embd 30 or 33"),
     ("reverse", "--out_dir short.txt", "cannot use short.txt"),
     ("look", "--out_dir EMPTY", "no checkpoint"),
-    ("look", "--out_dir TRAINED --text 'the \xc9'", "LATIN CAPITAL LETTER E WITH ACUTE"),
+    ("look", "--out_dir TRAINED --no-live --text 'the \xc9'", "LATIN CAPITAL LETTER E WITH ACUTE"),
     ("look", "--out_dir TRAINED --live --text FILE:long.txt", "100,001 characters ... 100,000"),
     ("look", "-o out/ckpt.npz", "--output ... ends in .html ... out/ckpt.npz"),
     ("look", "TRAINED nowhere", "nowhere is not there ... give the folders of runs of train.py"),
