@@ -1,15 +1,20 @@
-"""Packed weights: matrices of numbers of 4, 8 or 16 bits, in the blocks of llama.cpp.
+"""Packed weights: matrices of numbers of 4 to 16 bits, in the blocks of llama.cpp.
 
 A block holds n numbers of a row, one after another: as two halves, which are float16 or the upper
 halves of float32; or as whole numbers q with a scale d, and perhaps a smallest number m.  Half a
 byte q stands for d q + m, or for d (q - 8) where there is no m, and a signed byte q for d q.  The
-low halves of the bytes are the block's first numbers, the high halves the others.
+low halves of the bytes are the block's first numbers, the high halves the others.  In Q5_0, a fifth
+bit of each number is in `high`, and q stands for d (q - 16).
 
-A matrix (P, K) is an array (P, K / n) of blocks of one type.
+The kinds K have 256 numbers in a block, and whole numbers as scales of 32 or of 16 of them.  With
+such a scale s, and t for the smallest, q stands for d s q - m t, or for d s (q - 32) in Q6_K.
+
+A matrix (P, K) is an array (P, K / n) of blocks of one type.  Where its rows are of several kinds,
+it is a record of such arrays, (1,), one below the other.
 
 Source: ggml-common.h and ggml-quants.c of llama.cpp.
 """
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,21 +25,85 @@ from minigrad.plug import formula
 BLOCKS = {          # llama.cpp's names, and what is in a block
     "Q4_0": np.dtype([("d", "<f2"), ("q", "u1", 16)]),
     "Q4_1": np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]),
+    "Q5_0": np.dtype([("d", "<f2"), ("high", "<u4"), ("q", "u1", 16)]),
     "Q8_0": np.dtype([("d", "<f2"), ("q", "i1", 32)]),
+    "Q4_K": np.dtype([("d", "<f2"), ("m", "<f2"), ("scales", "u1", 12), ("q", "u1", 128)]),
+    "Q5_K": np.dtype([("d", "<f2"), ("m", "<f2"), ("scales", "u1", 12), ("high", "u1", 32),
+                      ("q", "u1", 128)]),
+    "Q6_K": np.dtype([("q", "u1", 128), ("high", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]),
     "F16": np.dtype([("half", "<f2", 2)]),
     "BF16": np.dtype([("upper", "<u2", 2)])}
 # The numbers in a block, n
-NUMBERS = {kind: 32 if "q" in block.names else 2 for kind, block in BLOCKS.items()}
-# Blocks of whole words of 32 bits: where there is but one scale, it has a word.
-IN_WORDS = BLOCKS | {
-    kind: np.dtype({"names": block.names, "formats": [block["d"], block["q"]], "offsets": [0, 4]})
-    for kind, block in BLOCKS.items() if block.names == ("d", "q")}
+NUMBERS = {"F16": 2, "BF16": 2} | {
+    kind: 256 if kind.endswith("K") else 32 for kind in BLOCKS if kind.startswith("Q")}
+# Blocks of whole words of 32 bits, for the kernels.  Where there is but one scale, it has a word.
+# Of the kinds K, a block is a quarter, with its own scales in bytes, those of m behind those of d.
+# Numbers of 5 and 6 bits lie in words, as many as fit; those that are signed there as q - 16 or
+# q - 32.  The last two of Q5_0 are above d.
+IN_WORDS = {
+    "Q4_0": np.dtype({"names": ["d", "q"], "formats": ["<f2", ("u1", 16)], "offsets": [0, 4]}),
+    "Q4_1": BLOCKS["Q4_1"],
+    "Q5_0": np.dtype([("d", "<f2"), ("last", "<u2"), ("q", "<u4", 5)]),
+    "Q8_0": np.dtype({"names": ["d", "q"], "formats": ["<f2", ("i1", 32)], "offsets": [0, 4]}),
+    "Q4_K": np.dtype([("d", "<f2"), ("m", "<f2"), ("scales", "u1", 4), ("q", "u1", 32)]),
+    "Q5_K": np.dtype([("d", "<f2"), ("m", "<f2"), ("scales", "u1", 4), ("q", "<u4", 11)]),
+    "Q6_K": np.dtype([("d", "<f2"), ("none", "<u2"), ("scales", "i1", 4), ("q", "<u4", 13)]),
+    "F16": BLOCKS["F16"],
+    "BF16": BLOCKS["BF16"]}
+IN_PANELS = {kind: min(n, 64) for kind, n in NUMBERS.items()}       # numbers in a block of words
+BITS = {"Q4_0": 4, "Q4_1": 4, "Q5_0": 5, "Q8_0": 8, "Q4_K": 4, "Q5_K": 5, "Q6_K": 6}
+SIGNED = ("Q5_0", "Q8_0", "Q6_K")       # whose numbers in words are signed
+PART = 64           # rows of several kinds: each has a multiple of so many, as panels have
 PIECE = 1 << 18     # numbers that are unpacked at a time
 
 
 def kind_of(a: np.ndarray) -> str | None:
-    """Return the kind of blocks in an array of two axes; None of any other array."""
+    """Return the kind of blocks in an array, or the kinds of its rows; None of any other array."""
+    if parts := _parts(a):
+        kinds = [kind_of(part) for part in parts]
+        same_width = len({shape_of(part)[1:] for part in parts}) == 1
+        return " and ".join(kinds) if None not in kinds and same_width else None
     return next((kind for kind in BLOCKS if a.ndim == 2 and a.dtype == BLOCKS[kind]), None)
+
+
+def _parts(a):
+    """Return the arrays of a record of them; none of any other array."""
+    fields = a.dtype.fields or {}
+    if a.shape != (1,) or any(dtype.ndim != 2 for dtype, _ in fields.values()):
+        return []
+    return [a[name][0] for name in fields]
+
+
+def below(parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Put matrices in blocks one below the other; return None if rows are none of whole panels."""
+    groups = []
+    for part in parts:
+        if kind_of(part) is None:
+            return None
+        if groups and groups[-1].dtype == part.dtype:
+            part = np.concatenate([groups.pop(), part])
+        groups.append(part)
+    if len(groups) == 1:
+        return groups[0]
+    if any(len(part) % PART for part in groups):
+        return None
+    record = np.dtype([(f"rows{i}", part.dtype, part.shape) for i, part in enumerate(groups)])
+    a = np.empty(1, record)
+    for name, part in zip(record.names, groups):
+        a[name][0] = part
+    return a
+
+
+def rows_of_blocks(a: np.ndarray, rows: slice) -> np.ndarray | None:
+    """Return some neighbouring rows of an array of numbers or blocks; None if they are of several
+    kinds."""
+    begin = 0
+    for part in _parts(a) or [a]:
+        end = begin + len(part)
+        if begin <= rows.start and rows.stop <= end:
+            return part[rows.start - begin:rows.stop - begin]
+        begin = end
+    return None
 
 
 def shape_of(a: np.ndarray) -> tuple[int, ...]:
@@ -42,6 +111,8 @@ def shape_of(a: np.ndarray) -> tuple[int, ...]:
     kind = kind_of(a)
     if kind is None:
         return a.shape
+    if parts := _parts(a):
+        return sum(map(len, parts)), shape_of(parts[0])[1]
     P, count = a.shape
     return P, count * NUMBERS[kind]
 
@@ -51,20 +122,122 @@ def unpacked(a: np.ndarray) -> np.ndarray:
     kind = kind_of(a)
     if kind is None:
         return a
-    if kind == "F16":
-        found = a["half"].astype(np.float32)
-    elif kind == "BF16":
-        found = float32_of_bfloat16(a["upper"])
+    if parts := _parts(a):
+        return np.concatenate([*map(unpacked, parts)])
+    return _numbers(kind, in_words(kind, a))
+
+
+def in_words(kind: str, a: np.ndarray) -> np.ndarray:
+    """Return blocks as the kernels have them: (P, K / n) -> (P, K / IN_PANELS)."""
+    block = IN_WORDS[kind]
+    if kind not in ("Q5_0", "Q4_K", "Q5_K", "Q6_K"):
+        return a.astype(block, copy=False)
+    quarters = NUMBERS[kind] // IN_PANELS[kind]
+    words = np.zeros((*a.shape, quarters), block)
+    for name in {"d", "m"} & {*a.dtype.names}:
+        words[name] = a[name][..., None]
+    if kind == "Q5_0":
+        high = a["high"][..., None] >> np.arange(32, dtype=np.uint32) & 1
+        q = _halves(a["q"]) | high << 4
+        q = (q - 16 & 31).astype(np.uint32)
+        words["q"][:, :, 0] = _fields(q[..., :30], 5)
+        words["last"][:, :, 0] = q[..., 30] | q[..., 31] << 5
+    elif kind == "Q6_K":
+        words["scales"] = a["scales"].reshape(*a.shape, quarters, 4)
+        low = _halves(a["q"].reshape(*a.shape, 2, 64))                      # (..., 2, 128)
+        high = a["high"].reshape(*a.shape, 2, 1, 32) >> _shifts(0, 2, 4, 6) & 3
+        q = low.reshape(*a.shape, quarters, 64) | high.reshape(*a.shape, quarters, 64) << 4
+        words["q"] = _fields((q.astype(np.uint32) - 32) & 63, 6)
     else:
-        q = a["q"]
-        if kind != "Q8_0":
-            q = np.concatenate([q & 15, q >> 4], axis=-1)
-        if kind == "Q4_0":
-            q = q.astype(np.int8) - 8
-        found = a["d"][..., None].astype(np.float32) * q
-        if kind == "Q4_1":
-            found += a["m"][..., None]
-    return found.reshape(len(a), -1)
+        words["scales"] = _scales(a["scales"])
+        bytes_of_q = a["q"].reshape(*a.shape, quarters, 32)
+        words["q"] = bytes_of_q if kind == "Q4_K" else _with_fifth_bit(bytes_of_q, a["high"])
+    return words.reshape(len(a), -1)
+
+
+def _scales(a):
+    """Return the scales of the quarters of a block, which have 6 bits each: (..., 12) bytes ->
+    (..., 4, 4), of which two are for d, two for m.  Of the last four, the upper two bits are with
+    the first four."""
+    low, high, rest = np.moveaxis(a.reshape(*a.shape[:-1], 3, 4), -2, 0)
+    of_d = np.concatenate([low & 63, rest & 15 | low >> 2 & 48], axis=-1)
+    of_m = np.concatenate([high & 63, rest >> 4 | high >> 2 & 48], axis=-1)
+    pairs = [scales.reshape(*a.shape[:-1], 4, 2) for scales in (of_d, of_m)]
+    return np.concatenate(pairs, axis=-1)
+
+
+def _with_fifth_bit(q, high):
+    """Return words of the numbers of Q5_K: q (..., 4, 32) bytes, and bit n of `high` (..., 32) is
+    of the numbers of the n-th half quarter."""
+    high = high[..., None, :] >> _shifts(*range(8)) & 1                     # (..., 8, 32)
+    q = _halves(q) | high.reshape(*q.shape[:-1], 64) << 4
+    return _fields(q.astype(np.uint32), 5)
+
+
+def _shifts(*bits):
+    return np.array(bits, np.uint8)[:, None]
+
+
+def _halves(q):
+    """Return the low halves of bytes, then the high ones: (..., n) -> (..., 2 n)."""
+    return np.concatenate([q & 15, q >> 4], axis=-1)
+
+
+def _fields(q, bits):
+    """Put numbers of so many bits into words, as many as fit: (..., n) -> (..., words)."""
+    fit = 32 // bits
+    words = -(-q.shape[-1] // fit)
+    padded = np.zeros((*q.shape[:-1], words * fit), np.uint32)
+    padded[..., :q.shape[-1]] = q
+    padded = padded.reshape(*q.shape[:-1], words, fit)
+    return np.bitwise_or.reduce(padded << _places(bits), axis=-1)
+
+
+def _from_fields(words, bits):
+    """Return the numbers in words: (..., words) -> (..., n)."""
+    numbers = words[..., None] >> _places(bits) & (1 << bits) - 1
+    return numbers.reshape(*words.shape[:-1], -1)
+
+
+def _places(bits):
+    """Return the first bits of the numbers in a word, of which the last has the word's upper bits:
+    it needs one shift less."""
+    return np.arange(32 % bits, 32 - bits + 1, bits, dtype=np.uint32)
+
+
+def _numbers(kind, a):
+    """Return the numbers of blocks of words: (P, K / IN_PANELS) -> (P, K)."""
+    if kind == "F16":
+        return a["half"].astype(np.float32).reshape(len(a), -1)
+    if kind == "BF16":
+        return float32_of_bfloat16(a["upper"]).reshape(len(a), -1)
+    q = a["q"]
+    if BITS[kind] == 4:
+        q = _halves(q)
+    elif kind != "Q8_0":
+        q = _from_fields(q, BITS[kind])
+        if kind == "Q5_0":
+            q = np.concatenate([q, a["last"][..., None] >> _places(5)[:2] - 2 & 31], axis=-1)
+        q = q[..., :IN_PANELS[kind]].astype(np.int8)
+        if kind in SIGNED:
+            top = 1 << BITS[kind] - 1
+            q = (q ^ top) - top
+    if kind == "Q4_0":
+        q = q.astype(np.int8) - 8
+    d = a["d"][..., None].astype(np.float32)
+    if kind.endswith("K"):
+        scales = a["scales"]
+        if kind != "Q6_K":
+            scales, of_m = np.split(scales, 2, axis=-1)
+        d = d * scales
+        q = q.reshape(*d.shape, -1)
+        d = d[..., None]
+    numbers = d * q
+    if kind == "Q4_1":
+        numbers += a["m"][..., None]
+    elif "m" in a.dtype.names:
+        numbers -= (a["m"][..., None].astype(np.float32) * of_m)[..., None]
+    return numbers.reshape(len(a), -1)
 
 
 def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
@@ -74,16 +247,19 @@ def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
 
 def is_finite(a: np.ndarray) -> bool:
     """Whether no float in an array is nan or inf, nor a number in its blocks."""
+    if parts := _parts(a):
+        return all(map(is_finite, parts))
     if kind_of(a) == "BF16":
         a = unpacked(a)
     names = a.dtype.names
-    parts = [a[name] for name in names] if names else [a]
-    floats = [part for part in parts if part.dtype.kind == "f"]
-    return all(np.isfinite(part).all() for part in floats)
+    arrays = [a[name] for name in names] if names else [a]
+    floats = [array for array in arrays if array.dtype.kind == "f"]
+    return all(np.isfinite(array).all() for array in floats)
 
 
 class Packed:
-    """A matrix (P, K) in blocks, or for the kernels in panels of their words."""
+    """A matrix (P, K) in blocks, or for the kernels in panels of their words.  Where its rows are
+    of several kinds, its `parts` are those of one kind, and else itself alone."""
     dtype = np.dtype(np.float32)        # of its numbers
 
     def __init__(self, blocks: np.ndarray) -> None:
@@ -91,22 +267,27 @@ class Packed:
         self.shape = shape_of(blocks)
         self._blocks = blocks
         self._panels = None
+        self.parts = [self]
+        if parts := _parts(blocks):
+            self.parts = [*map(Packed, parts)]
+            self._blocks = None
 
     @property
     def nbytes(self) -> int:
         """The bytes of memory that it takes."""
-        return (self._blocks if self._panels is None else self._panels).nbytes
+        arrays = [part._blocks if part._panels is None else part._panels for part in self.parts]
+        return sum(array.nbytes for array in arrays)
 
     def in_panels(self, NR: int) -> np.ndarray:
-        """Return the words of all rows in panels of NR rows, (panels, words, NR) uint32, of which
-        zeros fill the last one.  They take the place of the blocks."""
+        """Return the words of all rows, which are of one kind, in panels of NR rows, (panels,
+        words, NR) uint32, of which zeros fill the last one.  They take the place of the blocks."""
         if self._panels is None:
             block = IN_WORDS[self.kind]
-            P, count = self._blocks.shape
-            words = count * block.itemsize // 4
+            P, K = self.shape
+            words = K // IN_PANELS[self.kind] * block.itemsize // 4
             self._panels = np.zeros((-(-P // NR), words, NR), np.uint32)
             for i, panel in enumerate(self._panels):
-                part = self._blocks[i * NR:(i + 1) * NR].astype(block).view(np.uint32)
+                part = in_words(self.kind, self._blocks[i * NR:(i + 1) * NR]).view(np.uint32)
                 panel[:, :len(part)] = part.T
             self._blocks = None
         return self._panels
@@ -119,13 +300,22 @@ class Packed:
         """Return some rows as float32, (...) integers below P -> (..., K)."""
         P, K = self.shape
         flat = np.asarray(rows).reshape(-1) % P         # -1 is the last one, as in an array
-        if self._blocks is None:
-            NR = self._panels.shape[2]
-            words = np.ascontiguousarray(self._panels[flat // NR, :, flat % NR])
-            blocks = words.view(IN_WORDS[self.kind]).astype(BLOCKS[self.kind])
-        else:
-            blocks = self._blocks[flat]
-        return unpacked(blocks).reshape(*np.shape(rows), K)
+        numbers = np.empty((flat.size, K), np.float32)
+        begin = 0
+        for part in self.parts:
+            end = begin + len(part)
+            here = (begin <= flat) & (flat < end)
+            numbers[here] = part._take(flat[here] - begin)
+            begin = end
+        return numbers.reshape(*np.shape(rows), K)
+
+    def _take(self, rows):
+        """The same of rows of one kind, (N,) -> (N, K)."""
+        if self._panels is None:
+            return unpacked(self._blocks[rows])
+        NR = self._panels.shape[2]
+        words = np.ascontiguousarray(self._panels[rows // NR, :, rows % NR])
+        return _numbers(self.kind, words.view(IN_WORDS[self.kind]))
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -29,8 +29,8 @@ from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, WIDE, micro_kern
 from minigrad.kernels.elementwise import activate, gate_row
 from minigrad.kernels.embedding import add_row, rows_at
 from minigrad.kernels.matmul import KC, ceil_div, copy_row
-from minigrad.kernels.packed import (ADDRESS, BIAS, DEPTH, MULTIPLY, PANELS, SIZE, UNPACK, WORDS,
-                                     call_packed)
+from minigrad.kernels.packed import (ADDRESS, BIAS, DEPTH, END, MULTIPLY, NEXT, PANELS, SIZE,
+                                     UNPACK, WORDS, call_packed)
 from minigrad.kernels.rows import norm_head, normalise, rotate_row, softmax_row
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages of a step: five in each layer, the last,
@@ -42,8 +42,9 @@ class Weights(NamedTuple):
     """Of L layers, with F channels inside an MLP.
 
     `matrices` is a table of the matrices (inputs, outputs) in panels; `packed` names its columns.
-    Its rows: for each layer QKV, GATE (of no panels, if there is none), OUT, UP and DOWN; and last
-    the output's matrix and the token table, which may be the same panels.
+    Its rows: for each layer QKV, GATE (of no panels, if there is none), OUT, UP and DOWN; the
+    output's matrix; further parts of all these; and last the token table, which may be the same
+    panels as the output's matrix.
     """
     gains: C2       # of the norms, (2 L + 1, C): two for each layer, and the last
     shifts: C2      # of the norms
@@ -114,10 +115,12 @@ def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: 
     them.  The settings are those of `random.draw`, and may be left out if nothing is drawn."""
     B = len(cache.ids)
     dtype = weights.gains.dtype
-    *layers, head, _ = weights.matrices[:, PANELS] * (TILE_BYTES // dtype.itemsize)     # columns
-    logits = np.empty((B, head), dtype)
+    L = len(cache.keys)
+    columns = weights.matrices[:, PANELS] * (TILE_BYTES // dtype.itemsize)
+    layers = weights.matrices[:L * STAGES]
+    logits = np.empty((B, columns[len(layers)]), dtype)
     # Twice FEW for each thread, as all of them wait for each other after each stage of each layer.
-    steps = int(layers @ weights.matrices[:-2, DEPTH]) * T * B // 16
+    steps = int(columns[:len(layers)] @ layers[:, DEPTH]) * T * B // 16
     threads = min(threads_for(steps, 1), 1 + steps // (2 * FEW))
     decode_kernel(*weights, *cache, *options, *draw_of(options.V, u, *settings), logits, T, t,
                   threads)
@@ -280,7 +283,7 @@ def embed(ids, s, weights, cache, rows, unpacked, x):
     NR = TILE_BYTES // x.itemsize
     panel = ids[s] // NR
     column = ids[s] % NR
-    tokens = len(weights.matrices) - 1
+    tokens = part_with(weights, len(weights.matrices) - 1, panel)
     for begin in range(0, x.size, KC):
         count = min(KC, x.size - begin)
         b = rows_of(weights, tokens, panel, begin)
@@ -307,6 +310,7 @@ def multiply(a, weights, matrix, c, c_at, unpacked, thread, threads):
     cut = depth if len(a) == 1 else KC
     for panel in panels:
         columns = part(c, c_at + panel * NR, 0)
+        matrix = part_with(weights, matrix, panel)
         for begin in range(0, depth, cut):
             count = min(cut, depth - begin)
             b = rows_of(weights, matrix, panel, begin)
@@ -317,6 +321,14 @@ def multiply(a, weights, matrix, c, c_at, unpacked, thread, threads):
                 micro_kernel(part(a, begin, 0), row_size(a), 1, MR * row_size(a), unpacked, 0,
                              columns, row_size(c), count, begin > 0, len(a), NV)
     return panels.start * NR, panels.stop * NR
+
+
+@serial
+def part_with(weights, matrix, panel):
+    """Return the row of the table for the part of a matrix that has a panel."""
+    while panel >= weights.matrices[matrix, END]:
+        matrix = weights.matrices[matrix, NEXT]
+    return matrix
 
 
 @serial

@@ -17,17 +17,17 @@ from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES
 from minigrad.kernels.decoding import multiply as multiply_unpacked
-from minigrad.kernels.decoding import rows_of
+from minigrad.kernels.decoding import part_with, rows_of
 from minigrad.kernels.matmul import BLOCK_PANELS, KC, ceil_div, multiply, pack_columns
-from minigrad.kernels.packed import UNPACK, call_packed, functions_of
+from minigrad.kernels.packed import PANELS, UNPACK, call_packed, rows_of_table
 
 NR = TILE_BYTES // 4            # rows of W in a panel
-UNIT = max(NR, 32)              # columns of W: whole blocks, and whole panels of dx
+UNIT = max(NR, 64)              # columns of W: whole blocks, and whole panels of dx
 DEPTH = max(1, KC // NR) * NR   # rows of W that are unpacked at a time
 
 
 class Frozen(NamedTuple):
-    """A table of one packed matrix, as `decoding.Weights` has it of many, and of no gains."""
+    """A table of the parts of a packed matrix, as `decoding.Weights` has it of many; no gains."""
     gains: C2
     matrices: I2
 
@@ -37,9 +37,8 @@ def product(x, weight):
     if x.dtype != np.float32:
         return packed.product.plain(x, weight)
     frozen = table_of(weight)
-    panels = weight.in_panels(NR)
     P, K = weight.shape
-    y = np.empty((*x.shape[:-1], len(panels) * NR), np.float32)
+    y = np.empty((*x.shape[:-1], frozen.matrices[0, PANELS] * NR), np.float32)
     if y.size:
         product_kernel(*frozen, rows(x), rows(y), threads_for(y.size * K // 16, 1))
     return y[..., :P]
@@ -47,9 +46,8 @@ def product(x, weight):
 
 def table_of(weight: packed.Packed) -> Frozen:
     """Return the table of a matrix, whose panels live as long as it does."""
-    panels = weight.in_panels(NR)
-    row = [panels.ctypes.data, len(panels), weight.shape[1], *functions_of(weight.kind), 0]
-    return Frozen(np.empty((0, 0), np.float32), np.array([row]))
+    rows = rows_of_table(weight, NR, bias=0, following=1)
+    return Frozen(np.empty((0, 0), np.float32), np.array(rows))
 
 
 @kernel
@@ -109,8 +107,9 @@ def product_vjp_part(thread, threads, frozen, g, dx, unpacked, transposed):
 def transpose_piece(frozen, panel, left, count, unpacked, transposed):
     """Unpack the columns of NR rows of W from `left` on, and write them to `transposed`, whose
     panels have NR columns: [n / NR, row, n % NR]."""
-    blocks = rows_of(frozen, 0, panel, left)
-    call_packed(frozen.matrices, 0, UNPACK, blocks, blocks, unpacked, count)
+    matrix = part_with(frozen, 0, panel)
+    blocks = rows_of(frozen, matrix, panel, left)
+    call_packed(frozen.matrices, matrix, UNPACK, blocks, blocks, unpacked, count)
     for n in range(0, count, NR):
         width = min(NR, count - n)
         pack_columns(unpacked[n:n + width].T, transposed[n // NR:n // NR + 1, :NR])

@@ -7,10 +7,16 @@ a vector of words has the same inputs of neighbouring outputs, and sums have the
     Q4_0, Q4_1      32 numbers: a word with the scale d (and, above it, m); then 4 words, whose byte
                     i, counted on, has number i in its low half, and number i + 16 in its high half
     Q8_0            32 numbers: a word with d; then 8 words of 4 numbers
+    Q5_0            32 numbers: a word with d; then 5 words of 6 numbers.  The last two are above d
+    Q4_K            64 numbers: a word with d and m; one of scales, each a byte, two of d and two of
+                    m; then 8 words, whose halves of bytes are as those of Q4_1
+    Q5_K            64 numbers: the same two words; then 11 words of 6 numbers
+    Q6_K            64 numbers: a word with d; one of four scales; then 13 words of 5 numbers
     F16, BF16       2 numbers: a word, with the first one in its low half
 
 A number is rounded as `minigrad.packed.unpacked` rounds it: d q is exact in float32, as both
-factors are short, so that d q + m is rounded once, whether in one instruction or in two.
+factors are short, so that d q + m is rounded once, whether in one instruction or in two.  So is d
+times its scale in bytes.
 
 Two functions are compiled for each kind when it is first needed.  A single row of A is multiplied
 with numbers as they are unpacked.  For several rows, a piece of a panel is unpacked for the tiles.
@@ -24,13 +30,14 @@ from numba.extending import intrinsic
 from minigrad.kernels.compiler.cache import cache_folder
 from minigrad.kernels.compiler.lanes import address, emit_fma, spread_value
 from minigrad.kernels.compiler.tiles import HERE, Size, engine_of
-from minigrad.packed import IN_WORDS, NUMBERS
+from minigrad.packed import BITS, IN_PANELS, IN_WORDS, SIGNED, Packed
 
 # Of a row of a table of matrices: where its panels are, how many, and their depth K; the addresses
 # of two functions, 0 for floats; of a block (for floats, of a number) the numbers and the words;
-# and where its biases begin.
-ADDRESS, PANELS, DEPTH, MULTIPLY, UNPACK, SIZE, WORDS, BIAS = range(8)
-FLOATS = 0, 0, 1, 1     # from MULTIPLY on, for a matrix that is not packed
+# where its biases begin; and, as rows of a matrix may be of several kinds, the panel before which
+# those of this kind end, and the row of the table for those that follow.
+ADDRESS, PANELS, DEPTH, MULTIPLY, UNPACK, SIZE, WORDS, BIAS, END, NEXT = range(10)
+FLOATS = 0, 0, 1, 1     # from MULTIPLY to WORDS, for a matrix that is not packed
 NAMES = "minigrad_multiply", "minigrad_unpack"
 
 _i32, _i64, _float = ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -42,7 +49,24 @@ def functions_of(kind: str) -> tuple[int, ...]:
     """Return a kind's columns from MULTIPLY to WORDS."""
     engine = engine_of(f"packed.{kind}", cache_folder(), lambda: module_of(kind))
     _engines.append(engine)             # it holds the machine code
-    return (*map(engine.get_function_address, NAMES), NUMBERS[kind], IN_WORDS[kind].itemsize // 4)
+    return (*map(engine.get_function_address, NAMES), IN_PANELS[kind], IN_WORDS[kind].itemsize // 4)
+
+
+def rows_of_table(weight: Packed, NR: int, bias: int, following: int) -> list[list[int]]:
+    """Return the rows of a table for a matrix, one of each of its parts, whose panels live as long
+    as it does.  All but the first stand in the table from row `following` on.  ADDRESS is where the
+    panels would begin if those of the parts before had the same size."""
+    rows = []
+    begin = 0
+    for n, part in enumerate(weight.parts):
+        panels = part.in_panels(NR)
+        end = begin + len(panels)
+        address = panels.ctypes.data - begin * panels[0].nbytes
+        functions = functions_of(part.kind)
+        rows.append([address, 0, part.shape[1], *functions, bias, end, following + n])
+        begin = end
+    rows[0][PANELS] = begin
+    return rows
 
 
 @intrinsic
@@ -102,7 +126,7 @@ def _define(function, kind, NV, zeros):
             sums = [emit_fma(builder, a_k, *pair) for pair in zip(row, sums)]
         else:
             _store(builder, row, builder.gep(c_at, [_i64(k * NV)]))
-    numbers = NUMBERS[kind]
+    numbers = IN_PANELS[kind]
     left = builder.sub(left, _i64(numbers))
     steps = [numbers, IN_WORDS[kind].itemsize // 4 * NV, 0 if zeros else numbers * NV]
     moved = [builder.gep(at, [_i64(step)]) for at, step in zip((a_at, b_at, c_at), steps)]
@@ -128,31 +152,62 @@ def _rows(builder, kind, b, NV, vector):
     def halves(upper):
         return [_float_of_half(builder, word, upper, vector) for word in words(0)]
 
-    scales = [halves(upper) for upper in range(len(IN_WORDS[kind].names) - 1)]
-    for k in range(NUMBERS[kind]):
-        if kind == "F16":
-            yield halves(k)
-            continue
-        if kind == "BF16":
-            yield [builder.bitcast(_upper(builder, word, k), vector) for word in words(0)]
-            continue
-        byte = k if kind == "Q8_0" else k % 16
-        bit = 8 * (byte % 4) + 4 * (k != byte)
-        q = [_whole(builder, kind, word, bit, vector) for word in words(1 + byte // 4)]
-        combine = emit_fma if kind == "Q4_1" else ir.IRBuilder.fmul
-        yield [combine(builder, *parts) for parts in zip(q, *scales)]
+    def byte(n, signed):
+        """Return a byte of the second words, as floats."""
+        return [_whole(builder, word, 8 * n, 8, signed, vector) for word in words(1)]
+
+    if kind == "F16":
+        yield halves(0)
+        yield halves(1)
+        return
+    if kind == "BF16":
+        for upper in range(2):
+            yield [builder.bitcast(_upper(builder, word, upper), vector) for word in words(0)]
+        return
+    is_super = kind.endswith("K")
+    scale = d = halves(0)
+    has_m = "m" in IN_WORDS[kind].names
+    smallest = m = halves(1) if has_m else []
+    scaled = 16 if kind == "Q6_K" else 32       # numbers of a scale
+    for k in range(IN_PANELS[kind]):
+        n, rest = divmod(k, scaled)
+        if is_super and rest == 0:
+            scale = [builder.fmul(*pair) for pair in zip(d, byte(n, kind in SIGNED))]
+            if has_m:
+                below_zero = [builder.fmul(*pair) for pair in zip(m, byte(2 + n, signed=False))]
+                smallest = [builder.fneg(value) for value in below_zero]
+        row, bit = place_of(kind, k)
+        q = [_whole(builder, word, bit, BITS[kind], kind in SIGNED, vector, 8 * (kind == "Q4_0"))
+             for word in words(row)]
+        if has_m:
+            yield [emit_fma(builder, *three) for three in zip(q, scale, smallest)]
+        else:
+            yield [builder.fmul(*pair) for pair in zip(q, scale)]
 
 
-def _whole(builder, kind, word, bit, vector):
-    """Return the whole numbers that begin at a bit of each word, as floats."""
-    if kind == "Q8_0":
-        q = builder.shl(word, _all(word, 24 - bit))
-        q = builder.ashr(q, _all(word, 24))
+def place_of(kind: str, k: int) -> tuple[int, int]:
+    """Return the word of a block, and the first bit there, of its k-th number."""
+    first = 2 if kind.endswith("K") else 1
+    bits = BITS[kind]
+    if bits == 4:
+        upper, byte = divmod(k, IN_PANELS[kind] // 2)
+        return first + byte // 4, 8 * (byte % 4) + 4 * upper
+    fit = 32 // bits
+    if kind == "Q5_0" and k >= 30:
+        return 0, 16 + bits * (k - 30)
+    return first + k // fit, 32 % bits + bits * (k % fit)
+
+
+def _whole(builder, word, bit, bits, signed, vector, less=0):
+    """Return the whole numbers of some bits of each word, as floats."""
+    if signed:
+        q = word if bit + bits == 32 else builder.shl(word, _all(word, 32 - bits - bit))
+        q = builder.ashr(q, _all(word, 32 - bits))
     else:
         q = builder.lshr(word, _all(word, bit))
-        q = builder.and_(q, _all(word, 15))
-    if kind == "Q4_0":
-        q = builder.sub(q, _all(word, 8))
+        q = builder.and_(q, _all(word, (1 << bits) - 1))
+    if less:
+        q = builder.sub(q, _all(word, less))
     return builder.sitofp(q, vector)
 
 

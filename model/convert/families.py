@@ -28,7 +28,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from minigrad.packed import unpacked
+from minigrad.packed import below, rows_of_blocks, unpacked
 from minigrad.words import any_of, shown
 from model.config import FILES, TransformerConfig, unknown_options
 from model.convert.model_file import (FormatError, Lazy, Stored, check_shapes, explain,
@@ -289,7 +289,10 @@ def their_tensors(config: TransformerConfig, weights: Mapping[str, np.ndarray], 
     weights = ChainMap(neutral_weights(config, family), weights)
 
     def make(name, piece):
-        a = weights[name][piece.rows]
+        whole = weights[name]
+        a = rows_of_blocks(whole, piece.rows)
+        if a is None:
+            a = unpacked(whole)[piece.rows]
         if piece.pairs:
             a = swapped(a, piece.pairs, 2)
         return a.T if piece.transposed else a
@@ -316,7 +319,6 @@ def our_parameters(config: TransformerConfig, family: Family, tensors: Mapping[s
         parts = [*map(part_of, pieces)]
         if len(parts) == 1:         # a large table is not copied
             return np.ascontiguousarray(parts[0])
-        if len({a.dtype for a in parts}) > 1:       # some of them are packed
-            parts = [*map(unpacked, parts)]
-        return np.concatenate(parts)
+        packed = below(parts)
+        return np.concatenate([*map(unpacked, parts)]) if packed is None else packed
     return Lazy({name: partial(make, pieces) for name, pieces in stored.items()})

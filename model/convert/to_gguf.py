@@ -17,14 +17,15 @@ from functools import partial
 import numpy as np
 
 from data.files import AnyPath
+from minigrad.packed import kind_of
 from minigrad.words import any_of, shown
 from model.config import TransformerConfig
 from model.convert import families
 from model.convert.gguf import (ARRAY, FAMILIES, LENGTH, NOTE, ROPE_FREQS, configuration,
                                 metadata_of, read, rope_freqs)
 from model.convert.gguf_tokens import TOKENS, check, keys_of, without_end
-from model.convert.model_file import (FormatError, Held, ModelFile, Stored, check_finite, explain,
-                                      require)
+from model.convert.model_file import (AsStored, FormatError, Held, ModelFile, Stored, check_finite,
+                                      explain, require)
 
 __all__ = ["KINDS", "read", "write"]
 
@@ -60,8 +61,13 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
     tensors = families.their_tensors(model.config, model.weights, family)
     tensors |= _slowing(model.config, family)
     before = getattr(model.tokenizer, "metadata", {}).get("tensors", {})
-    kept = {name for name, of in before.items()
-            if name in tensors and not kind and _holds(library, tensors[name], of)}
+    # Blocks that a model has go out as they are; of some kinds, the library could not make them.
+    packed = families.their_tensors(model.config, AsStored(model.weights.data), family)
+    as_before = {name: of for name, of in before.items() if name in tensors and not kind}
+    came = {name for name, of in as_before.items() if name in packed
+            and kind_of(packed[name].read()) == library.GGMLQuantizationType(of).name}
+    kept = came | {name for name, of in as_before.items()
+                   if name not in came and _holds(library, tensors[name], of)}
     kinds = {name: library.GGMLQuantizationType(before[name]) if name in kept
              else _kind(library, name, tensors[name], kind or USUAL)
              for name in before | tensors if name in tensors}
@@ -87,7 +93,7 @@ def write(path: AnyPath, model: ModelFile, kind: str | None = None) -> Held:
         for name, of in kinds.items():
             a = np.ascontiguousarray(tensors[name].read())
             check_held(name, a, of.name.lower())
-            numbers = library.quantize(a, of)
+            numbers = packed[name].read() if name in came else library.quantize(a, of)
             writer.write_tensor_data(np.ascontiguousarray(numbers).view(np.uint8))
     finally:
         writer.close()

@@ -10,9 +10,10 @@ import numpy as np
 
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.compiler.tiles import TILE_BYTES
-from minigrad.kernels.decoding import Cache, Options, Weights, decode, empty_panels, pack
+from minigrad.kernels.decoding import (STAGES, Cache, Options, Weights, decode, empty_panels,
+                                       pack)
 from minigrad.kernels.elementwise import GELU, NUMBER_OF
-from minigrad.kernels.packed import FLOATS, functions_of
+from minigrad.kernels.packed import FLOATS, PANELS, rows_of_table
 from minigrad.ops import NORM_EPS, rotary_angles
 from minigrad.packed import PackedTensor
 from minigrad.words import any_of
@@ -22,7 +23,7 @@ from model.transformer import Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
 ROOM = 512          # characters for which there is memory from the beginning
-NOT_THERE = [0, 0, 0, *FLOATS, 0]       # the row of the gate of an MLP without
+NOT_THERE = [0, 0, 0, *FLOATS, 0, 0, 0]     # the row of the gate of an MLP without
 
 
 def decoder_of(model: Transformer, batch: int = 1) -> "Decoder | None":
@@ -147,7 +148,7 @@ class Decoder:
 
 
 def _weights(model):
-    """Return the model's Weights, and the panels whose addresses are in them."""
+    """Return the model's Weights, and what has the panels whose addresses are in them."""
     C = model.config.n_embd
     dtype = model.token_embedding.weight.dtype
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
@@ -166,31 +167,35 @@ def _weights(model):
 
 
 def _matrices(model):
-    """Return the panels of all matrices, and the biases and the table of `Weights`."""
+    """Return what has the panels of all matrices, and the biases and the table of `Weights`."""
     kept = []
     biases = []
+    further = []        # rows of the table for the parts of a matrix after the first
+    NR = TILE_BYTES // model.token_embedding.weight.dtype.itemsize
 
-    def row_of(weight, bias=None):
+    def keep(weight, bias=None):
         """Keep a matrix in panels, and its bias; return its row of the table."""
+        begin = sum(map(len, biases))
         if isinstance(weight, PackedTensor):
-            panels = weight.packed.in_panels(TILE_BYTES // 4)
-            how = functions_of(weight.packed.kind)
+            following = len(model.blocks) * STAGES + 1 + len(further)
+            row, *others = rows_of_table(weight.packed, NR, begin, following)
+            kept.append(weight.packed)
+            further.extend(others)
         else:
             panels = pack(weight.data.T)
-            how = FLOATS
-        count, _, NR = panels.shape
-        begin = sum(map(len, biases))
-        padded = np.zeros(count * NR, weight.dtype)
+            count = len(panels)
+            row = [panels.ctypes.data, count, weight.shape[1], *FLOATS, begin, count, 0]
+            kept.append(panels)
+        padded = np.zeros(row[PANELS] * NR, weight.dtype)
         if bias is not None:
             padded[:bias.size] = bias.data
-        kept.append(panels)
         biases.append(padded)
-        return [panels.ctypes.data, count, weight.shape[1], *how, begin]
+        return row
 
-    head = row_of(model.output_weight)      # first, as others may have memory that it frees
-    table = [row_of(linear.weight, linear.bias) if linear else NOT_THERE
+    head = keep(model.output_weight)      # first, as others may have memory that it frees
+    table = [keep(linear.weight, linear.bias) if linear else NOT_THERE
              for block in model.blocks
              for linear in (block.attention.qkv, block.mlp.gate, block.attention.out,
                             block.mlp.up, block.mlp.down)]
-    embedding = head if model.config.tied else row_of(model.token_embedding.weight)
-    return kept, np.concatenate(biases), np.array([*table, head, embedding])
+    embedding = head if model.config.tied else keep(model.token_embedding.weight)
+    return kept, np.concatenate(biases), np.array([*table, head, *further, embedding])

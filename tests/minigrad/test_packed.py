@@ -7,8 +7,8 @@ import pytest
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.packed import (BLOCKS, NUMBERS, Packed, PackedTensor, freeze, hold, is_finite,
-                             unpacked)
+from minigrad.packed import (BLOCKS, NUMBERS, Packed, PackedTensor, below, freeze, hold, is_finite,
+                             kind_of, rows_of_blocks, shape_of, unpacked)
 from tests.kit import blocks, normal, scales
 
 
@@ -86,6 +86,33 @@ def test_is_finite_sees_an_infinite_number(kind):
         damaged = a.copy()
         damaged[name][3, 1] = 0x7F80 if name == "upper" else np.inf
         assert not is_finite(damaged)
+
+
+def test_below_puts_rows_of_several_kinds_into_one_matrix_that_can_be_saved(tmp_path):
+    parts = [blocks("Q5_0", 64, 8), blocks("Q5_0", 64, 8, seed=1), blocks("Q6_K", 128, 1)]
+    both = below(parts)
+    np.save(tmp_path / "a.npy", both)
+    again = np.load(tmp_path / "a.npy")
+    numbers = np.concatenate([*map(unpacked, parts)])
+    assert kind_of(again) == "Q5_0 and Q6_K" and shape_of(again) == numbers.shape == (256, 256)
+    np.testing.assert_array_equal(unpacked(again), numbers)
+    for begin, part in zip((0, 64, 128), parts):
+        rows = rows_of_blocks(again, slice(begin, begin + len(part)))
+        assert rows.tobytes() == part.tobytes()
+    assert rows_of_blocks(again, slice(100, 200)) is None
+    rows = np.array([[0, 255, 127], [128, -1, 3]])
+    np.testing.assert_array_equal(Packed(again).take(rows), numbers[rows])
+    again["rows1"]["d"][0, 5, 0] = np.inf
+    assert is_finite(both) and not is_finite(again)
+
+
+def test_below_refuses_floats_and_rows_that_are_no_whole_panels():
+    assert below([blocks("Q5_0", 64, 8), np.zeros((64, 256), np.float32)]) is None
+    assert below([blocks("Q5_0", 63, 8), blocks("Q6_K", 64, 1)]) is None
+
+
+def test_kind_of_is_none_of_a_record_whose_rows_differ_in_width():
+    assert kind_of(below([blocks("Q5_0", 64, 8), blocks("Q6_K", 64, 2)])) is None
 
 
 # Frozen: constants that stay packed

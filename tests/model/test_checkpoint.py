@@ -132,8 +132,8 @@ def test_loading_holds_the_weights_once_and_they_can_be_written_to(path):
 
 
 def test_packed_weights_are_loaded_as_they_are_and_saved_as_float32(path):
-    model = Transformer(replace(CONFIG, n_embd=32))
-    floats = packed_copy(model, [*BLOCKS])
+    model = Transformer(replace(CONFIG, n_embd=256, n_layer=4))
+    floats = packed_copy(model, [*BLOCKS, "Q8_0", "F16"])       # by turns, so that all fit once
     save_checkpoint(path, floats, TOKENIZER)
     size = path.stat().st_size
     packed = {f"model/{name}": p.packed._blocks for name, p in model.named_parameters()

@@ -15,15 +15,28 @@ SHAPES = [(1, 32, 1), (7, 64, 5), (130, 96, 3), (400, 416, 100)]
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("P, K, M", SHAPES)
 def test_products_with_a_packed_weight_have_the_bits_of_those_with_its_numbers(kind, P, K, M):
-    a = blocks(kind, P, K // NUMBERS[kind])
+    a = blocks(kind, P, max(1, K // NUMBERS[kind]))
     weight = Packed(a)
     numbers = unpacked(a)
+    K = weight.shape[1]
     x = normal(2, M, K, seed=1, dtype=np.float32)
     g = normal(2, M, P, seed=2, dtype=np.float32)
     with np.errstate(all="ignore"):         # bfloat16 numbers are large
         expected = formulas.linear(x, numbers, None), formulas.matmul(g, numbers)
         found = packed.product.kernel(x, weight), packed.product_vjp.kernel(g, weight)
     for one, other in zip(found, expected):
+        np.testing.assert_array_equal(one, other)
+
+
+@compiled_only
+def test_products_with_rows_of_several_kinds_have_the_bits_of_those_with_its_numbers():
+    a = packed.below([blocks(kind, rows, 512 // NUMBERS[kind])
+                      for kind, rows in (("Q5_0", 128), ("Q8_0", 448), ("Q6_K", 64))])
+    weight = Packed(a)
+    x = normal(9, 512, seed=1, dtype=np.float32)
+    g = normal(9, 640, seed=2, dtype=np.float32)
+    for one, other in [(packed.product.kernel(x, weight), formulas.linear(x, unpacked(a), None)),
+                       (packed.product_vjp.kernel(g, weight), formulas.matmul(g, unpacked(a)))]:
         np.testing.assert_array_equal(one, other)
 
 

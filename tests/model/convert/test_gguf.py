@@ -60,7 +60,8 @@ def test_weights_of_lower_precision_are_those_of_the_library(tmp_path):
     assert np.array_equal(found.weights["blocks.1.mlp.up.weight"],
                           up.astype(np.float16).astype(np.float32))
     assert found.notes == ["its weights are stored as F16, F32, Q8_0; a checkpoint keeps matrices "
-                           "of Q4_0, Q4_1, Q8_0, F16, BF16, and all else becomes float32"]
+                           "of Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q5_K, Q6_K, F16, BF16, and all "
+                           "else becomes float32"]
 
 
 def test_biases_of_mlps_are_seen_from_the_tensors(tmp_path):

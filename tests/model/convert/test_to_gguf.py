@@ -11,13 +11,13 @@ import pytest
 
 import minigrad as mg
 from data.tokenizer import CharTokenizer
-from minigrad.packed import kind_of
+from minigrad.packed import kind_of, unpacked
 from model import Transformer, TransformerConfig, generate, load_checkpoint, save_checkpoint
 from model.convert import gguf, to_gguf
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer, with_metadata
 from model.beginning import load_initial
-from tests.kit import arrays, normal, refusal
+from tests.kit import arrays, blocks, normal, refusal
 from tests.model.convert.gguf_files import (F16, Q8_0, TOKENS, V, for_llama_cpp, gpt2, llama,
                                             written)
 from tests.token_files import MERGES, byte_level
@@ -129,6 +129,17 @@ def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes):
     file = imported(made, **changes)
     main(["out", "again.gguf"])
     assert Path("again.gguf").read_bytes() == file.read_bytes()
+
+
+def test_write_gives_blocks_back_that_the_library_would_make_otherwise():
+    import gguf as library
+    kind = library.GGMLQuantizationType.Q5_0
+    a = blocks("Q5_0", 64, 1)
+    a["d"] = -1         # for every number, the library takes the scale that its largest gives
+    assert not np.array_equal(library.quantize(unpacked(a), kind), a.view(np.uint8))
+    file = imported(**{"blk.0.ffn_gate.weight": (int(kind), (64, 32), a.tobytes())})
+    main(["out", "m.gguf"])
+    assert Path("m.gguf").read_bytes() == Path(file).read_bytes()
 
 
 def test_write_names_a_model_of_ours_by_its_file_and_keeps_that_name():

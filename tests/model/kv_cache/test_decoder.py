@@ -8,14 +8,14 @@ import pytest
 
 from minigrad import random
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
-from minigrad.packed import BLOCKS, PackedTensor
+from minigrad.packed import BLOCKS, NUMBERS, PackedTensor, below, hold, unpacked
 from model import Transformer, TransformerConfig
 from model.cache import Drawing, KVCache
 from model.kv_cache.decoder import Decoder, _compiles
 from model.generation import Reader, window_start
 from model.config import ACTIVATIONS, FILES, KERNEL, NORMS, PAGE, POSITIONS
 from tests import kit, plain
-from tests.kit import WiderConfig, packed_copy, refusal
+from tests.kit import WiderConfig, blocks, packed_copy, refusal, scales
 from tests.pairwise import pairwise
 
 pytestmark = [
@@ -32,9 +32,10 @@ LLAMA = dict(vocab_size=130, block_size=20, n_layer=2, n_head=4, n_embd=72, n_kv
              tied=False)
 NARROW = dict(vocab_size=5, block_size=3, n_layer=1, n_head=1, n_embd=1, bias=True)
 PACKED = [dict(vocab_size=130, block_size=21, n_layer=2, n_head=4, n_embd=64, n_kv_head=2,
-               position="rotary", norm="rms_gain", activation="swiglu", n_inner=480, tied=False),
-          dict(vocab_size=67, block_size=21, n_layer=2, n_head=3, n_embd=96, bias=True),
-          dict(vocab_size=9, block_size=21, n_layer=1, n_head=2, n_embd=416, ngrams=3,
+               position="rotary", norm="rms_gain", activation="swiglu", n_inner=512, tied=False),
+          dict(vocab_size=67, block_size=21, n_layer=2, n_head=3, n_embd=96, n_inner=256,
+               bias=True),
+          dict(vocab_size=9, block_size=21, n_layer=1, n_head=2, n_embd=512, ngrams=3,
                ngram_rows=7, activation="relu2")]
 ODD = dict(vocab_size=9, block_size=6, n_layer=1, n_head=3, n_embd=15)
 PARTS = pairwise(
@@ -111,6 +112,27 @@ def test_logits_of_packed_weights_have_the_bits_of_the_float32_weights(shape, ki
     assert PackedTensor in map(type, model.parameters())
     assert_equal(model(ids).data, floats(ids).data)
     assert PackedTensor not in map(type, model.parameters())
+
+
+def test_logits_have_the_bits_of_float32_where_rows_of_a_matrix_are_of_several_kinds():
+    model = Transformer(TransformerConfig(130, 21, 2, 4, 256, n_kv_head=2, position="rotary"))
+    floats = packed_copy(model, ["Q4_1"])
+    for kinds, block, other in zip((["Q5_0", "Q8_0"], ["Q4_K", "Q6_K"]), model.blocks,
+                                   floats.blocks):
+        parts = [blocks(kind, rows, 256 // NUMBERS[kind])
+                 for kind, rows in zip(kinds, (384, 128))]
+        for part in parts:
+            for name in scales(part.dtype):
+                part[name] = 0.01
+        both = below(parts)
+        hold(block.attention.qkv.weight, both)
+        hold(other.attention.qkv.weight, unpacked(both))
+    ids = np.random.default_rng(1).integers(130, size=(2, 21))
+    decoder = Decoder(model, 2)
+    for T in (1, 9, 10, 21):
+        logits = decoder.read(ids[:, decoder.length:T], decoder.length)
+        assert_equal(logits, floats(ids[:, :T]).data[:, -1])
+    assert all(len(block.attention.qkv.weight.packed.parts) == 2 for block in model.blocks)
 
 
 @pytest.mark.parametrize("shape", [USUAL, MODERN, LLAMA], ids=str)

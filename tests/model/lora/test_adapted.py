@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.packed import BLOCKS, PackedTensor
+from minigrad.packed import BLOCKS, NUMBERS, PackedTensor
 from minigrad.random import RowsFrom
 from model import Transformer
 from model.cache import KVCache
@@ -31,6 +31,7 @@ def test_a_new_adapter_has_the_bits_of_its_base(activation):
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_a_new_adapter_of_a_packed_base_has_the_bits_of_its_numbers(kind):
     for config in (LLAMA, OURS):
+        config = dataclasses.replace(config, n_inner=256)      # a block of the kinds K
         base, floats = packed_base(config, [kind])
         model = adapted(config, base)
         np.testing.assert_array_equal(model(IDS).data, floats(IDS).data)
@@ -53,7 +54,8 @@ def test_an_adapter_computes_what_a_model_of_the_merged_weights_computes(config)
 
 @pytest.mark.parametrize("kind", [*BLOCKS, None])
 def test_the_gradients_of_an_adapter_are_those_of_finite_differences(kind):
-    config = dataclasses.replace(LLAMA, n_layer=1)
+    inner = max(64, NUMBERS.get(kind, 0))       # a block at least
+    config = dataclasses.replace(LLAMA, n_layer=1, n_inner=inner)
     base = packed_base(config, [kind])[0] if kind else Transformer(config, 1, np.float64)
     model = trained_a_little(adapted(config, base, np.float64, lora=1))
     before = {name: p.data.copy() for name, p in Transformer.named_parameters(model)}
