@@ -234,6 +234,8 @@ MODERN = dict(
     grad_clip=1.0,
     eval_interval=100)
 GPT2 = {name: getattr(Settings, name) for name in MODERN}
+# What fine-tuning takes in place of the rates of "modern", which are for random weights
+FINE_TUNED = dict(learning_rate=1.2e-3, muon_lr=3e-3)
 # What the training of an adapter takes in place of its recipe's
 ADAPTER = dict(
     optimizer="adamw",
@@ -333,6 +335,8 @@ def resolve_fine_tuned(
         if is_large:
             values |= LARGE_ADAPTER
             values["block_size"] = min(longest, values["block_size"])
+    elif flags.get("recipe", Settings.recipe) == "modern":
+        values |= FINE_TUNED
     values |= _without(contradictions, flags)
     return Settings(**complete_settings(values, characters, is_large)), [*contradictions.values()]
 

@@ -251,13 +251,26 @@ def test_a_resumed_run_cannot_become_another_one(name, value):
 
 
 def test_fine_tuning_has_the_architecture_of_the_model_and_its_own_training():
-    given = {"learning_rate": 1.0, "dropout": 0.1, "block_size": 16, "seed": 5}
+    given = {"learning_rate": 1.0, "muon_lr": 0.5, "dropout": 0.1, "block_size": 16, "seed": 5}
     s, mistakes = resolve_fine_tuned(given, CONFIG, BUILT_IN)
     assert mistakes == [] and s == Settings(**complete_settings(given | {
         name: getattr(CONFIG, name) for name in MODEL
         if name not in ("dropout", "ngram_dropout", "block_size")}, BUILT_IN))
     assert s.model_config(11, CONFIG) == dataclasses.replace(
         CONFIG, vocab_size=11, dropout=0.1, block_size=16, ngram_dropout=s.ngram_dropout)
+
+
+@pytest.mark.parametrize("given, rates", [
+    ({}, (1.2e-3, 3e-3)),
+    (dict(learning_rate=4e-3), (4e-3, 3e-3)),
+    (dict(muon_lr=0.01), (1.2e-3, 0.01)),
+    (dict(recipe="gpt2"), (4e-3, 0.02))], ids=str)
+def test_fine_tuning_has_lower_rates_of_its_own_and_says_so_unless_they_are_given(given, rates):
+    s, _ = resolve_fine_tuned(given, CONFIG, BUILT_IN)
+    assert (s.learning_rate, s.muon_lr) == rates
+    said = describe_settings(s)
+    assert ("--learning_rate 0.0012" in said) == (rates[0] == 1.2e-3)
+    assert ("--muon_lr 0.003" in said) == (rates[1] == 3e-3)
 
 
 @pytest.mark.parametrize("given, says", [
