@@ -157,12 +157,12 @@ function withChanges() {
   return off.length === 1 && !drag ? ` without ${partName(off[0])}` : " with these changes";
 }
 
-// It is out of view if half of it has gone, at the top or behind the card of a narrow page.
-new IntersectionObserver(([field]) => {
-  const isAhead = field.boundingClientRect.top > field.rootBounds.top;
-  glance.hidden = isAhead || field.intersectionRatio > 0.5;
+// It is out of view if half of it has gone, at the top or behind the card of a narrow page.  What is
+// still to come, below the screen, counts as in view.
+new IntersectionObserver((entries) => {
+  glance.hidden = entries.at(-1).intersectionRatio > 0.5;
   showGlance();
-}, { threshold: [0, 0.1, 0.2, 0.3, 0.4, 0.5], rootMargin: "-20% 0px 0px" })
+}, { threshold: [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6], rootMargin: "-20% 0px 1000000px" })
   .observe(letters.parentElement);
 
 /** What is changed, each to be set back. */

@@ -173,7 +173,7 @@ def test_characters_that_cannot_be_seen_are_named_by_their_codes(page):
     typed(page, "a\u202eb\t\u00a0\u2028\u0301ש")
     assert of(page, "$('#unknown').textContent") == (
         "The model does not know U+202E, U+0009, U+00A0, U+2028, ‘◌\u0301’ (U+0301), "
-        "‘\u2068ש\u2069’ (U+05E9).  It reads space instead, and gives no loss there.")
+        "‘\u2068ש\u2069’ (U+05E9).  It reads ‘␣’ instead, and gives no loss there.")
     assert of(page, "$('#context').textContent") == "aU+202Eb\t\u00a0U+2028\u0301ש?"
     assert of(page, "letters.textContent") == "a\u202eb\t\u00a0\u2028\u0301ש\u200b"
     page.execute_script("goTo(1); for (const _ of job);")
