@@ -50,8 +50,8 @@ def attention(
 def causal_mask(T: int, dtype: type = np.float32) -> np.ndarray:
     """Return a (T, T) mask: 0 where query t may attend to key s <= t, -inf where s > t.
 
-    It is for the plain formula and the KV cache.  Training makes no mask: its kernel compares
-    indices.
+    It is for the plain formula and the KV cache.  Training does not call it: there,
+    `formulas.attention_scores`, or the kernel of attention, hides the keys.
     """
     hidden = np.full((T, T), -math.inf, dtype)
     return np.triu(hidden, k=1)
