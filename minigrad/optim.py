@@ -95,8 +95,8 @@ class Optimizer:
     def _complete(self, group):
         """Give a group the settings that it lacks, and check all."""
         group["params"] = parameters_of(group)
-        if not self.defaults.keys() <= group.keys():
-            group |= self.defaults | group
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
         check_settings(group)
 
     def _check(self, group, p):
@@ -352,12 +352,13 @@ def check_parameters(parameters: list[Tensor]) -> None:
             raise ValueError("a parameter is a Tensor that was made with requires_grad=True; "
                              f"parameter {i} is {brief(p)}")
     check_once(parameters)
-    made = [p.data if p.node is None else p.node for p in parameters]       # frozen, or a leaf
+    # The type that gradients have: of a frozen parameter, which has no node, that of its data
+    dtypes = [p.dtype if p.node is None else p.node.dtype for p in parameters]
     for i, p in enumerate(parameters):
-        if made[i].dtype != made[0].dtype:
+        if dtypes[i] != dtypes[0]:
             raise ValueError("an optimiser steps parameters of one float type; parameter 0 is "
-                             f"{made[0].dtype}, and parameter {i} {made[i].dtype}; make an "
-                             "optimiser for each type")
+                             f"{dtypes[0]}, and parameter {i} {dtypes[i]}; make an optimiser for "
+                             "each type")
         if p.node is not None:
             p._data = dense(
                 p,
@@ -447,7 +448,7 @@ class AdamW(Optimizer):
     @timed("AdamW")
     def update(self, with_gradients: list[tuple]) -> None:
         self.steps += 1
-        for p in self.missed.keys() - self._checked:
+        for p in self.missed.keys() - self._checked:    # those that no group has now
             self.missed[p] += 1
         settings = {}           # one dict for all parameters that have the same
         updates = []
@@ -565,7 +566,9 @@ class Optimizers(Optimizer):
     """
 
     def __init__(self, parts: Iterable[Optimizer]) -> None:
-        self.parts = [one for part in parts for one in part.parts]
+        self.parts = []
+        for part in parts:
+            self.parts += part.parts        # of an Optimizers, those inside
         self.param_groups = []
         self._joined = []       # the groups when they were last compared with those of the parts
         self._checked = []
@@ -577,7 +580,10 @@ class Optimizers(Optimizer):
                          "optimizers.parts[0].add_param_group(group)")
 
     def _pairs(self):
-        return [pair for pairs in self._pairs_of_parts() for pair in pairs]
+        pairs = []
+        for pairs_of_part in self._pairs_of_parts():
+            pairs += pairs_of_part
+        return pairs
 
     def _pairs_of_parts(self):
         """Return what `_pairs` of each part returns, after the groups have been compared, and no
@@ -628,11 +634,11 @@ class Optimizers(Optimizer):
         if len(states) != len(self.parts):
             raise ValueError(f"the state is that of {number_of(len(states), 'optimiser')}, and "
                              f"these are {len(self.parts)}")
-        return [part._fitting(its) for part, its in zip(self.parts, states)]
+        return [part._fitting(part_state) for part, part_state in zip(self.parts, states)]
 
     def _take(self, fitting):
-        for part, its in zip(self.parts, fitting):
-            part._take(its)
+        for part, part_fitting in zip(self.parts, fitting):
+            part._take(part_fitting)
 
 
 @timed("clipping")
