@@ -552,9 +552,9 @@ def adamw(
         eps: float,
         weight_decay: float,
         steps: int) -> None:
-    """Update a parameter p and the running means m and v of g and g^2, in place, in a step of this
-    number from 1 on  (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm
-    2)."""
+    """Update a parameter p and the running means m and v of g and g^2, in place; `steps` is the
+    number of this step, from 1 on  (Loshchilov & Hutter 2019, "Decoupled Weight Decay
+    Regularization", algorithm 2)."""
     m *= beta1
     m += (1 - beta1) * g
     v *= beta2

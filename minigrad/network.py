@@ -137,7 +137,7 @@ def mlp(
                          "a gated MLP is linear(swiglu(gate, h), down, down_bias)")
     y, kept = formulas.mlp(*arguments, activation)
     x, up, _, down, _ = arguments
-    # Of a bias, `mlp_vjp` asks only whether it is None, so that its numbers may change before.
+    # Of a bias, `mlp_vjp` asks only whether it is None: its numbers may change before backward.
     has_up = None if up_bias is None else True
     has_down = None if down_bias is None else True
 

@@ -21,7 +21,8 @@ from minigrad.words import shown
 
 __all__ = ["Buffer", "Dropout", "Embedding", "LayerNorm", "Linear", "Module", "RMSNorm",
            "Sequential"]
-Rng = Generator | None      # a call without one drops nothing; weights are then the process's
+# A call without one drops nothing; a layer that is made without one draws from the process's
+Rng = Generator | None
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -33,8 +34,9 @@ def normal(
         shape: tuple[int, ...],
         std: float,
         dtype: type | None) -> Tensor:
-    """Return a parameter drawn from a normal distribution of mean 0; without a dtype, of `full`.
-    The draw is in float64, so that the float32 model is the rounded float64 one.
+    """Return a parameter drawn from a normal distribution of mean 0; without a dtype, nothing is
+    drawn, and `full` makes it.  The draw is in float64, so that the float32 model is the rounded
+    float64 one.
 
     Raises a TypeError if `rng` is no generator.
     """
@@ -48,7 +50,7 @@ def uniform(
         shape: tuple[int, ...],
         bound: float,
         dtype: type | None) -> Tensor:
-    """Return a parameter drawn evenly between -bound and bound; without a dtype, of `full`.
+    """Return a parameter drawn evenly between -bound and bound; without a dtype, as `normal`.
 
     Raises a TypeError if `rng` is no generator.
     """

@@ -426,7 +426,8 @@ def _letters(subscripts, *shapes):
     terms = [term.replace("...", dots[len(dots) - n:]) for term, n in zip(terms, dotted)]
     output = output.replace("...", dots)
     # NumPy names what is wrong with letters and sizes.
-    np.einsum_path(f"{','.join(terms)}->{output}", *[np.broadcast_to(0, n) for n in shapes])
+    operands = [np.broadcast_to(0, shape) for shape in shapes]
+    np.einsum_path(f"{','.join(terms)}->{output}", *operands)
     sizes = {}
     for term, shape in zip(terms, shapes):
         for letter, n in zip(term, shape):
