@@ -77,14 +77,14 @@ def windows(val: np.ndarray, block_size: int) -> Batch:
     return x, y
 
 
-def spread(n: int, wanted: int) -> np.ndarray:
-    """Return `wanted` numbers below n, evenly spaced and ascending; all if `wanted` is 0.
+def spread(n: int, count: int) -> np.ndarray:
+    """Return `count` numbers below n, evenly spaced and ascending; all if `count` is 0.
 
     0 .. n-1 is cut into equal stretches, and the middle of each is taken.
     """
-    if wanted == 0 or wanted >= n:
+    if count == 0 or count >= n:
         return np.arange(n)
-    return (2 * np.arange(wanted, dtype=np.int64) + 1) * n // (2 * wanted)
+    return (2 * np.arange(count, dtype=np.int64) + 1) * n // (2 * count)
 
 
 def _cut(ids, starts, block_size):

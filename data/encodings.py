@@ -95,8 +95,8 @@ def marked(raw: bytes) -> str | None:
 def guesses(raw: bytes) -> list[Guess]:
     """Return the one or two encodings that a text is most likely to have; none if it is likelier
     that it is no text."""
-    found = re.search(rb"[\x80-\xff]", raw)
-    place = found.start() if found else 0
+    match = re.search(rb"[\x80-\xff]", raw)
+    place = match.start() if match else 0
     start = max(raw.rfind(b"\n", 0, place) + 1, place - BEFORE) // 4 * 4    # for UTF-16 and UTF-32
     first = b"\n" not in raw[:place] and start == 0
     sample = raw[start:start + SAMPLE]

@@ -149,10 +149,10 @@ def _check_seal(file):
     """Refuse a file without its seal.  Return the number of bytes before it."""
     size = max(os.fstat(file.fileno()).st_size - SEAL, 0)
     sha256 = hashlib.sha256()
-    left = size
-    while chunk := file.read(min(left, CHUNK)):
+    remaining = size
+    while chunk := file.read(min(remaining, CHUNK)):
         sha256.update(chunk)
-        left -= len(chunk)
+        remaining -= len(chunk)
     if file.read() != sha256.hexdigest().encode():
         raise ValueError("its seal is missing or does not match, so it is cut short or changed, or "
                          "not of this program, or of one of its first versions")

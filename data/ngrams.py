@@ -83,5 +83,5 @@ def _count_in_table(codes):
 def _look_up(grams, codes):
     """Return the rank of each code among the ascending grams; len(grams) where it is missing."""
     ranks = np.searchsorted(grams, codes)
-    found = np.append(grams, -1)[ranks] == codes
-    return np.where(found, ranks, len(grams))
+    is_there = np.append(grams, -1)[ranks] == codes
+    return np.where(is_there, ranks, len(grams))

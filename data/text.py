@@ -78,11 +78,11 @@ class Text:
                     "there is nothing to learn; give a text of different ones"]
         return []
 
-    def windows(self, block_size: int, wanted: int = 0) -> batches.Batch:
-        """Return windows over the validation part, (N, T) each: all, or `wanted` of them, evenly
+    def windows(self, block_size: int, count: int = 0) -> batches.Batch:
+        """Return windows over the validation part, (N, T) each: all, or `count` of them, evenly
         spaced and always the same."""
         x, y = batches.windows(self.val, block_size)
-        chosen = batches.spread(len(x), wanted)
+        chosen = batches.spread(len(x), count)
         return x[chosen], y[chosen]
 
 

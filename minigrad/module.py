@@ -114,20 +114,21 @@ habits.refuse(Module, habits.OF_MODULE)
 
 def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]) -> None:
     """Refuse a state whose names or shapes are not these, or that holds no numbers."""
-    found = {"missing": shapes.keys() - state.keys(), "unknown": state.keys() - shapes.keys()}
-    wrong = [f"{what} {', '.join(sorted(names))}" for what, names in found.items() if names]
+    differing = {"missing": shapes.keys() - state.keys(),
+                 "unknown": state.keys() - shapes.keys()}
+    wrong = [f"{what} {', '.join(sorted(names))}" for what, names in differing.items() if names]
     if wrong:
         raise ValueError(f"the names are not those of this model: {'; '.join(wrong)}")
     for path, shape in shapes.items():
         if hasattr(state[path], "filled"):
             raise TypeError(f"{path} was given a masked array, which would lose its mask: give its "
                             "numbers, as with array.filled(0)")
-        given = np.asarray(state[path])
-        if given.shape != shape:
+        array = np.asarray(state[path])
+        if array.shape != shape:
             raise ValueError(f"{path} has shape {list(shape)} in this model, and was given "
-                             f"{list(given.shape)}")
-        if given.dtype.kind not in "fiub":
-            raise ValueError(f"{path} was given {given.dtype}, which are no numbers")
+                             f"{list(array.shape)}")
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"{path} was given {array.dtype}, which are no numbers")
 
 
 def _in_type(path, array, dtype):

@@ -30,8 +30,8 @@ def any_of(words: Sequence[str]) -> str:
 def first_of(words: Sequence[str], most: int = 5) -> str:
     """Return words as "a, b and 1,000 more"."""
     first = ", ".join(words[:most])
-    left = len(words) - most
-    return f"{first} and {left:,} more" if left > 0 else first
+    more = len(words) - most
+    return f"{first} and {more:,} more" if more > 0 else first
 
 
 def in_a_line(message: object) -> str:

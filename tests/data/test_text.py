@@ -57,7 +57,7 @@ def test_a_batch_is_from_the_training_part_and_windows_are_from_the_other():
     x, y = text.windows(7)
     assert x.all()
     assert len(x) == 15
-    assert len(text.windows(7, wanted=4)[0]) == 4
+    assert len(text.windows(7, count=4)[0]) == 4
 
 
 def test_problems_of_one_character_and_none_where_each_part_has_a_window():
