@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> None:
             from model.counted.mixture import with_counts
             checkpoint = with_counts(checkpoint, s.counted, s.counted_weight)
         compiled.announce("compiling", sys.stderr)
-        made_to_chat = checkpoint.tokenizer.chat_template is not None
+        has_chat_template = checkpoint.tokenizer.chat_template is not None
         if s.score:
             from model.score.text import score
             score(
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> None:
                 s.slide,
                 s.skip_unknown,
                 s.prove)
-        elif s.chat or s.system is not None or s.interactive and made_to_chat:
+        elif s.chat or s.system is not None or s.interactive and has_chat_template:
             refuse_unused(flags.keys())
             from model.chat.session import chat
             chat(checkpoint, s)
@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> None:
                     seed=s.seed + n * s.num_samples)
             continue_typed(text_or_file(s.start), checkpoint.tokenizer.encode, continue_start)
         else:
-            if made_to_chat:
+            if has_chat_template:
                 print("this model was made to answer, and continues a text here; ask it by --chat",
                       file=sys.stderr)
             tokens, characters, seconds = write(

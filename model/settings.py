@@ -26,7 +26,8 @@ class RunOptions:
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
     init_from: str = flag("scratch", "scratch; resume: continue the run in out_dir; or a "
-                                     "checkpoint or the folder of a run: fine-tune its model")
+                                     "checkpoint or the folder of a run: fine-tune its model, at "
+                                     "three tenths of the learning rates of recipe modern")
     recipe: str = flag("modern", "default settings by name; other flags change single ones",
                        choices=("modern", "gpt2"))
     minutes: float = flag(None, "of training, after which the run ends; evaluating, compiling and "
