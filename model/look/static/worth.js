@@ -51,8 +51,9 @@ function showWorths(count = tiles.length) {
     track.firstChild.classList.toggle("below", harms);
   }
   const part = ids.length > block ? live ? " coloured part of the" : " first part of the" : "";
-  const [first, ...others] = [...state.off.map(partName), ...edit?.drag ? ["a weight moved"] : []];
-  const as = others.length ? ", with your changes" : first ? `, with ${first}` : "";
+  const changes = [...state.off.map((name) => `${partName(name)} off`),
+    ...edit?.drag ? ["a weight moved"] : []];
+  const as = changes[1] ? ", with your changes" : changes[0] ? `, with ${changes[0]}` : "";
   const without = `Below each head: how much likelier the${part} text is with it than without it${
     as}.  One nat is 2.7 times.`;
   const waiting = !live ? "" : `  Measuring: ${found.size} of ${counted(count, "head")} so far.`;

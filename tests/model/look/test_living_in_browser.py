@@ -281,6 +281,8 @@ def test_heads_are_measured_with_what_is_off_and_a_head_that_is_off_by_putting_i
     shown = of(page, "tiles.map(({ worth }) => worth.textContent)")
     assert [plain(text) for text in shown] == [
         f"{'worth' if x > 0 else 'harms'} {abs(x):.1f} nats" for x in found.values()]
+    page.execute_script("update({off: ['0.1']})")
+    assert "than without it, with head 1.2 off.  " in of(page, "$('#worth-words').textContent")
     # What has no attention at all is not measured, and has no number.
     page.execute_script("update({off: ['0.attention']}); for (const _ of job);")
     assert of(page, "worths.found.size") == 0
@@ -881,7 +883,7 @@ def test_paper_and_forced_colours_keep_the_colours(page, media, features):
         assert of(page, ON_PAPER)
         assert not of(page, "$('#alone').checkVisibility()")
     for part in ("spans[3]", "byId('next').querySelector('.fill')",
-                 "byId('line').querySelector('button')"):
+                 "byId('line').querySelector('button')", "tiles[0].track.firstChild"):
         colour, adjust, forced = of(page, f"""[getComputedStyle({part})].flatMap((x) =>
             [x.backgroundColor, x.printColorAdjust, x.forcedColorAdjust])""")
         assert colour not in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
