@@ -26,9 +26,11 @@ RESET = "\x1b[0m"
 
 
 def depth_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> int:
-    """Return the bits of a colour that a stream shows: 24, 8, or 0 for none, as in a pipe or where
-    NO_COLOR is set."""
+    """Return the bits of a colour that a stream shows: 24, 8, or 0 for none, as in a pipe, where
+    NO_COLOR is set, or in a dumb terminal."""
     if not stream.isatty() or environment.get("NO_COLOR"):
+        return 0
+    if environment.get("TERM") == "dumb":       # in Emacs: COLORTERM is of the terminal around it
         return 0
     if environment.get("COLORTERM") in ("truecolor", "24bit") or "WT_SESSION" in environment:
         return 24

@@ -19,7 +19,7 @@ OF_256 = {"TERM": "xterm-256color"}
 
 @pytest.mark.parametrize("environment, depth", [
     (TRUE, 24), ({"COLORTERM": "24bit", "TERM": "xterm"}, 24), (WINDOWS, 24), (OF_256, 8),
-    ({"TERM": "screen-256color"}, 8), ({"TERM": "dumb"}, 0), ({}, 0),
+    ({"TERM": "screen-256color"}, 8), ({"TERM": "dumb"}, 0), ({}, 0), (TRUE | {"TERM": "dumb"}, 0),
     (TRUE | {"NO_COLOR": "1"}, 0), (TRUE | {"NO_COLOR": ""}, 24)], ids=str)
 def test_depth_of_is_what_the_terminal_says_and_no_color_is_respected(environment, depth):
     assert colours.depth_of(Terminal(), environment) == depth
