@@ -2,7 +2,6 @@
 is out of view, says what cannot be seen, and never lies over what has the focus or is typed."""
 import pytest
 
-from model import load_checkpoint
 from tests.browser import of, resize
 from tests.model.look.pages import MODERN, dragged, of_kind, opened_page, plain, typed
 
@@ -34,17 +33,6 @@ def shown(page):
 def scrolled(page, id):
     page.execute_script("byId(arguments[0]).scrollIntoView({block: 'end'})", id)
     shown(page)
-
-
-@pytest.fixture(scope="module")
-def run(trained):
-    return load_checkpoint(trained / "ckpt.npz")
-
-
-@pytest.fixture
-def page(driver, run, tmp_path):
-    """The page of a trained model, which reads 16 characters at once."""
-    return opened_page(driver, tmp_path, *run[:2], "the quick brown", run.training)
 
 
 @pytest.fixture

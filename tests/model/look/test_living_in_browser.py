@@ -11,7 +11,7 @@ import pytest
 import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import random
-from model import Transformer, TransformerConfig, generate, load_checkpoint
+from model import Transformer, TransformerConfig, generate
 from model.generation import window_start
 from model.look import weights
 from model.score.text import text_losses
@@ -39,17 +39,6 @@ def logits_of(page, ids):
     return np.array(page.execute_script("""const cache = new Cache(facts.config);
         while (model.read(cache, arguments[0]));
         return arguments[0].map((_, row) => [...cache.logitsOf(row)]);""", ids))
-
-
-@pytest.fixture(scope="module")
-def run(trained):
-    return load_checkpoint(trained / "ckpt.npz")
-
-
-@pytest.fixture
-def page(driver, run, tmp_path):
-    """The page of a trained model."""
-    return opened_page(driver, tmp_path, *run[:2], "the quick brown", run.training)
 
 
 @pytest.mark.parametrize("kind, exact, characters, heads, channels", [
