@@ -4,20 +4,22 @@ To wake a thread that sleeps may take longer than a kernel.  So a worker goes on
 for a while before it sleeps, which is longer than most kernels of a step are apart.  And the thread
 that starts a kernel runs every part that no worker has begun, and waits only for those that one has
 begun: neither for a worker that sleeps nor for one that another program keeps from running.
+
+A worker never comes back to Python, whose lock it would take from the thread that starts kernels.
 """
 import _thread
 import ctypes
 import os
-import time
 
 import llvmlite.binding as llvm
 
 from minigrad.kernels.compiler.processor import pause, target_machine
 
 LOOKS = 5_000       # for work, before a worker sleeps; each takes 10 to 50 ns, by the processor
-SHORTEST, LONGEST = 1e-4, 1e-2      # seconds that a worker then sleeps between looks
+SHORTEST, LONGEST = 100, 10_000     # microseconds that a worker then sleeps between looks
 RUN = "minigrad_run"        # run(task, data, parts) calls task(part, data) for each part
 YIELD = "minigrad_yield"    # lets another thread, of any program, use this processor
+SLEEP = "minigrad_sleep"    # sleep(microseconds)
 
 # All Python threads share the workers.  One kernel at a time has them; another runs alone.
 #
@@ -32,6 +34,7 @@ _CODE = """
 @data = global ptr null
 
 declare i32 @minigrad_yield()
+declare void @minigrad_sleep(i32)
 
 ; Run a part that nobody has begun; return whether there was one.
 define internal i1 @take() {
@@ -95,23 +98,27 @@ end:
     ret void
 }
 
-; If there is a part, run it, and further ones until there are none for a while; return whether
-; there was one.
-define zeroext i1 @minigrad_work() {
+; Run parts for ever.  If there are none for a while, sleep, and longer each time.
+define void @minigrad_work() {
 entry:
-    %found = call i1 @take()
-    br i1 %found, label %look, label %end
+    br label %look
 look:
-    %looks = phi i64 [0, %entry], [0, %look], [%looked, %idle]
+    %looks = phi i64 [0, %entry], [0, %look], [%looked, %idle], [LOOKS, %sleep]
+    %nap = phi i32 [SHORTEST, %entry], [SHORTEST, %look], [%nap, %idle], [%longer, %sleep]
     %ran = call i1 @take()
     br i1 %ran, label %look, label %idle
 idle:
     PAUSE
     %looked = add i64 %looks, 1
     %soon = icmp slt i64 %looked, LOOKS
-    br i1 %soon, label %look, label %end
-end:
-    ret i1 %found
+    br i1 %soon, label %look, label %sleep
+sleep:
+    %units = udiv i32 %nap, UNIT
+    call void @minigrad_sleep(i32 %units)
+    %twice = mul i32 %nap, 2
+    %long = icmp ugt i32 %twice, LONGEST
+    %longer = select i1 %long, i32 LONGEST, i32 %twice
+    br label %look
 }
 """
 
@@ -119,7 +126,10 @@ end:
 def code() -> str:
     """Return what workers run, in LLVM's language."""
     declared, called = pause()
-    return declared + _CODE.replace("LOOKS", str(LOOKS)).replace("PAUSE", called)
+    code = declared + _CODE.replace("PAUSE", called)
+    for name in ("LOOKS", "SHORTEST", "LONGEST", "UNIT"):
+        code = code.replace(name, str(globals()[name]))
+    return code
 
 
 def compiled(code: str) -> llvm.ExecutionEngine:
@@ -134,15 +144,7 @@ def start(count: int) -> None:
     global started
     while started < count:
         started += 1
-        _thread.start_new_thread(_work, ())
-
-
-def _work():
-    """Look for work, and sleep longer each time that there is none."""
-    seconds = SHORTEST
-    while True:
-        seconds = SHORTEST if _run_parts() else min(2 * seconds, LONGEST)
-        time.sleep(seconds)
+        _thread.start_new_thread(_run_parts, ())
 
 
 def _forget():
@@ -154,11 +156,19 @@ def _forget():
 
 
 started = 0     # workers
-_yield = ctypes.windll.kernel32.SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
-llvm.add_symbol(YIELD, ctypes.cast(_yield, ctypes.c_void_p).value)
+if os.name == "nt":
+    _yield = ctypes.windll.kernel32.SwitchToThread
+    _sleep = ctypes.windll.kernel32.Sleep
+    UNIT = 1000     # microseconds of its unit
+else:
+    _yield = ctypes.CDLL(None).sched_yield
+    _sleep = ctypes.CDLL(None).usleep
+    UNIT = 1
+for _name, _function in ((YIELD, _yield), (SLEEP, _sleep)):
+    llvm.add_symbol(_name, ctypes.cast(_function, ctypes.c_void_p).value)
 _engine = compiled(code())
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_engine))       # workers run it to the very end
 llvm.add_symbol(RUN, _engine.get_function_address(RUN))
-_run_parts = ctypes.CFUNCTYPE(ctypes.c_bool)(_engine.get_function_address("minigrad_work"))
+_run_parts = ctypes.CFUNCTYPE(None)(_engine.get_function_address("minigrad_work"))
 if hasattr(os, "register_at_fork"):     # Windows has no fork
     os.register_at_fork(after_in_child=_forget)

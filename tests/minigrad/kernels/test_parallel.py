@@ -2,9 +2,7 @@
 import ctypes
 import re
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -76,21 +74,33 @@ def test_every_number_is_in_the_share_of_one_thread(size, dtype):
         assert size < n or set(noted[0]) == set(range(1, n + 1))
 
 
-@on_many
-def test_workers_that_find_nothing_sleep_ever_longer_and_wake_to_run_parts(monkeypatch):
-    x = np.arange(1e6)
+def test_a_worker_that_finds_nothing_sleeps_ever_longer_until_it_has_run_a_part():
     slept = []
-    deadline = time.monotonic() + 60
-    monkeypatch.setattr(workers, "time", SimpleNamespace(
-        sleep=lambda seconds: (slept.append(seconds), time.sleep(seconds))))
-    threads.count()
-    while workers.LONGEST not in slept:
-        assert time.monotonic() < deadline
-    slept.clear()
-    while workers.SHORTEST not in slept:        # a worker has run a part
-        assert time.monotonic() < deadline
-        note_kernel(x, noted := np.zeros((2, x.size)), 1.0, True, 100)
-        assert np.array_equal(noted[1], -x)
+    ended = threading.Event()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_uint32)
+    def sleep(units):
+        slept.append(units * workers.UNIT)
+        if len(slept) == 10:
+            left.value = 1
+        if len(slept) == 12:
+            ended.set()
+            threading.Event().wait()    # for ever
+    llvm.add_symbol("test_sleep", ctypes.cast(sleep, ctypes.c_void_p).value)
+    engine = workers.compiled(workers.code().replace(workers.SLEEP, "test_sleep"))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+    ran = []
+    task = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(
+        lambda part, data: ran.append(part))
+    left, shared = [ctypes.c_int64.from_address(engine.get_global_value_address(name))
+                    for name in ("left", "task")]
+    shared.value = ctypes.cast(task, ctypes.c_void_p).value
+    work = ctypes.CFUNCTYPE(None)(engine.get_function_address("minigrad_work"))
+    threading.Thread(target=work, daemon=True).start()
+    assert ended.wait(60)
+    assert ran == [0]
+    doubled = [min(100 * 2 ** n, 10_000) for n in range(10)]
+    assert slept == [*doubled, 100, 200]
 
 
 @on_many
