@@ -12,6 +12,7 @@ import os
 import pathlib
 import sys
 
+import llvmlite.binding as llvm
 import numba
 
 from minigrad.kernels.compiler import workers
@@ -28,10 +29,19 @@ def count() -> int:
     most, _ = limit()
     if most == 1:
         return 1
-    count = min(numba.get_num_threads(), most)
+    count = min(_numbas_count()(), most)
     if workers.started < count - 1:
         workers.start(count - 1)
     return count
+
+
+@functools.cache
+def _numbas_count():
+    """Return what numba.get_num_threads calls, as a function that keeps Python's lock: to give that
+    back and take it again, a hundred times a step, takes longer than to look."""
+    numba.get_num_threads()         # loads it
+    place = llvm.address_of_symbol("get_num_threads")
+    return ctypes.PYFUNCTYPE(ctypes.c_int)(place) if place else numba.get_num_threads
 
 
 @functools.cache

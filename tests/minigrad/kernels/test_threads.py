@@ -161,11 +161,21 @@ def test_openmps_variables_are_obeyed_and_what_it_ignores_is_ignored(large_machi
 
 def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypatch):
     numbas = [8]                                                # as many as Numba would run
-    monkeypatch.setattr(numba, "get_num_threads", lambda: numbas[-1])
+    monkeypatch.setattr(threads, "_numbas_count", lambda: lambda: numbas[-1])
     monkeypatch.setattr(threads, "limit", lambda: (3, ""))
     assert threads.count() == 3
     numbas[:] = [2]
     assert threads.count() == 2 and numbas == [2]
+
+
+def test_count_is_what_this_python_thread_has_set_with_numba(monkeypatch):
+    monkeypatch.setattr(threads, "limit", lambda: (numba.config.NUMBA_NUM_THREADS + 1, ""))
+    try:
+        for n in {1, numba.config.NUMBA_NUM_THREADS}:
+            numba.set_num_threads(n)
+            assert threads.count() == n
+    finally:
+        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
 
 
 @pytest.mark.parametrize("settings", [Settings, reverse.Settings])
