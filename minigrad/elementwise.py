@@ -4,13 +4,14 @@ Each op returns its value and its vjps.  A vjp keeps the arrays alive that it na
 """
 import numpy as np
 
+from minigrad import formulas
 from minigrad.core import Array, op, quiet
 
 
 @op
 def add(x: Array, y: Array):
     """x + y."""
-    return x + y, (lambda g: g, lambda g: g)
+    return formulas.add(x, y), (lambda g: g, lambda g: g)
 
 
 @op

@@ -83,6 +83,12 @@ class DropoutSettings(NamedTuple):
 
 
 @formula
+def add(x: Array, y: Array, out: Array | None = None) -> Array:
+    """Return x + y, which is written to `out` if that is given."""
+    return np.add(x, y, out)
+
+
+@formula
 def dropout(x: Array, drop: DropoutSettings) -> Array:
     """Zero elements with probability p, and scale the others by 1 / (1 - p); back, do the same to g
     (Srivastava et al. 2014, section 4)."""
@@ -529,6 +535,14 @@ def cross_entropy(logits: Array, targets: Array, ignored: int) -> tuple[Array, A
     slopes[r, classes] -= 1
     slopes *= counted[:, None]
     return losses * counted, slopes, int(np.count_nonzero(counted))
+
+
+@formula
+def scale(xs: Collection[Any], factor: float) -> None:
+    """Multiply all elements of all arrays by a factor, in place; some may be `Rows`."""
+    for x in xs:
+        values = getattr(x, "values", x)
+        values *= factor
 
 
 @formula

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minigrad import formulas
 
 # The vjps of their ops write into no gradient that they are given.  Kernels would copy a read-only
 # array.
@@ -70,9 +71,10 @@ class Gradient:
         if isinstance(part, Added):
             self.array = part.to(self.node, self.array, self.ours)
         elif self.ours and not isinstance(self.array, Rows):
-            self.array += part
+            formulas.add(self.array, part, self.array)
         else:
-            self.array = np.asarray(np.add(self.array, part))   # of two 0-d arrays, not a scalar
+            total = formulas.add(self.array, part)
+            self.array = np.asarray(total)          # of two 0-d arrays, no scalar
         self.ours = True
 
     def to_keep(self) -> "np.ndarray | Rows":

@@ -659,7 +659,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
         for g in gradients:
             values = g.values if isinstance(g, Rows) else g
             changes.note(values, "gradient", "by clip_grad_norm_")
-            values *= max_norm / norm
+        formulas.scale(gradients, max_norm / norm)
     return norm
 
 

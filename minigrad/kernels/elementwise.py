@@ -15,7 +15,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import CUBIC, DENSITY_0, FLAT, SLOPE, DropoutSettings
-from minigrad.kernels.compiler.compiling import C1, flat, kernel, stands_in_for, threads_for
+from minigrad.kernels.compiler.compiling import C1, FLOATS, flat, kernel, stands_in_for, threads_for
 from minigrad.kernels.compiler.lanes import fma, larger, smaller
 from minigrad.kernels.compiler.linking import inlined, serial
 from minigrad.kernels.compiler.parallel import portion, share
@@ -23,6 +23,29 @@ from minigrad.kernels.compiler.vector_math import exp, normal_cdf
 
 NUMBER_OF = {"gelu": 0, "relu2": 1, "gelu_tanh": 2}     # of each activation, in kernels
 GELU, RELU2, GELU_TANH = NUMBER_OF.values()
+ADDED = 4       # numbers that are read, added and written in the time of an elementary step
+
+
+@stands_in_for(formulas.add)
+def add(x, y, out=None):
+    if not (type(x) is type(y) is np.ndarray and x.shape == y.shape and x.dtype == y.dtype):
+        return np.add(x, y, out)
+    threads = threads_for(x.size // ADDED)
+    if threads == 1 or x.dtype not in FLOATS or not (x.flags.carray and y.flags.carray):
+        return np.add(x, y, out)
+    if out is None:
+        out = np.empty(x.shape, x.dtype)
+    add_kernel(x.reshape(-1), y.reshape(-1), out.reshape(-1), threads)
+    return out
+
+
+@kernel
+def add_kernel(thread, threads, x: C1, y: C1, out: C1):
+    x = portion(x, thread, threads)
+    y = portion(y, thread, threads)
+    out = portion(out, thread, threads)
+    for i in range(x.size):
+        out[i] = x[i] + y[i]
 
 
 @stands_in_for(formulas.gelu)

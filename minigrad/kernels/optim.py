@@ -40,6 +40,7 @@ from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transp
 from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
 
 PIECE = 1 << 14
+SCALED = 4      # numbers that are read, multiplied and written in the time of an elementary step
 VALUES, IDS, COUNT, LENGTH = range(4)   # rows of what `rows_of_gradients` returns
 P, M, V = range(3)      # rows of addresses
 G = 2                   # of Muon's
@@ -265,6 +266,30 @@ def sum_of_squares_kernel(thread, threads, like: C1, gradients: IDS2, pieces: ID
         stop = count_below(ids, stop // C) * C + stop % C
         x = array_at(gradients, VALUES, i, start, stop - start, like)
         sums[piece] = squares(x, x.dtype.type(0))
+
+
+@stands_in_for(formulas.scale)
+def scale(xs, factor):
+    values = [x.values if isinstance(x, Rows) else x for x in xs]
+    alike = len({x.dtype for x in values}) == 1
+    if not alike or not all(x.flags.carray for x in values):
+        formulas.scale.plain(xs, factor)
+        return
+    layout, dtype = layout_of(values)
+    scale_kernel(
+        np.array([factor], dtype),
+        addresses(values),
+        layout.pieces,
+        threads_for(layout.total // SCALED))
+
+
+@kernel
+def scale_kernel(thread, threads, factor: C1, at: IDS2, pieces: IDS2):
+    for piece in share(len(pieces), thread, threads):
+        i, start, stop = pieces[piece]
+        x = array_at(at, 0, i, start, stop - start, factor)
+        for j in range(x.size):
+            x[j] *= factor[0]
 
 
 @stands_in_for(formulas.muon_of_each)
