@@ -2,12 +2,15 @@
 
 How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"): the
 inner dimension is cut into depths of at most KC.  For each depth, B is packed into panels of NR
-columns; one of them stays in the first-level cache.  The rows of A and C are cut into blocks, which
-the threads share; or they share the panels of a B that is larger than A, so that each packs what it
-reads, a block of columns at a time.  A block is processed in tiles of MR x NR, whose sums
-`tiles.micro_kernel` keeps in registers.  Operands may be transposed.  B is packed anyway, and A is
-read where it lies if its rows are dense.  If its columns are, and far apart, it is packed, too, in
-panels of MR rows: columns that are a power of two apart would share a few places of the cache.
+columns; one of them stays in the first-level cache.  The rows of A and C are cut into blocks.  A
+block is processed in tiles of MR x NR, whose sums `tiles.micro_kernel` keeps in registers.
+
+Threads divide C into blocks of rows and columns, and each packs what it reads: to fetch what
+another thread has packed, and to wait for it, takes longer.
+
+Operands may be transposed.  B is packed anyway, and A is read where it lies if its rows are dense.
+If its columns are, and far apart, it is packed, too, in panels of MR rows: columns that are a power
+of two apart would share a few places of the cache.
 """
 import functools
 import math
@@ -19,8 +22,8 @@ from minigrad import formulas
 from minigrad.kernels.compiler.compiling import (A3, C1, C3, dense, kernel, stands_in_for,
                                                  threads_for, writable)
 from minigrad.kernels.compiler.lanes import part
-from minigrad.kernels.compiler.linking import allocating, serial
-from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
+from minigrad.kernels.compiler.linking import allocating, inlined, serial
+from minigrad.kernels.compiler.parallel import count_up, counted, on_threads, share
 from minigrad.kernels.compiler.tiles import (COLUMNS, COPIED, MR, NV, TILE_BYTES,
                                              copy_tile_columns, copy_tile_row, micro_kernel,
                                              transpose_square)
@@ -28,10 +31,13 @@ from minigrad.kernels.elementwise import GELU, RELU2, activate, multiply_by_slop
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
+BLOCK_COLUMNS = max(1, 512 // TILE_BYTES)   # panels of B that are packed at a time for all rows
 PACKED_BYTES = 1 << 21  # of an operand at a time
-BLOCK_COLUMNS = 512     # bytes of a row of B that are packed at a time, if its panels are shared
+MOVED = 8               # multiply-adds, for which it takes as long as to pack a number
 LINE = 64               # bytes of a line of the cache
 FAR = 4 * LINE          # from a column of A to the next
+REUSED = 3              # panels of B, from which on such an A is packed in any case
+NEAR_BYTES = 1 << 18    # 64 pages, as many as the first-level TLB has at least
 # For `multiply`; each literal would compile its own version.
 SET = np.bool_(False)
 ADD = np.bool_(True)
@@ -103,118 +109,177 @@ def absent(dtype):
     return np.empty((0, 0, 0), dtype), np.empty(0, dtype)
 
 
+class Division(NamedTuple):
+    """The parts of C: each of N products is cut into so many blocks of rows and of columns, which
+    are numbered down the rows first."""
+    down: int               # blocks of rows
+    across: int             # blocks of columns
+    tall: int               # panels of A in a block, at most
+    wide: int               # panels of B
+    depth: int              # of a panel
+    kept: int               # depths of B that a thread keeps for the next block of rows
+    packs: bool             # whether A is packed
+    by_columns: bool        # whether B is packed a few columns at a time, for all rows of a block
+
+
 @kernel
 @allocating
 def matmul_kernel(product: Product, threads: int):
+    division = divide(product, threads)
+    begun = np.zeros(len(product.a) * division.down * division.across, np.int64)
+    on_threads(threads, multiply_parts, begun, (product, division))
+
+
+@serial
+def divide(product, threads):
+    """Return how C is divided."""
     N, M, K = product.a.shape
+    P = product.c.shape[2]
     itemsize = product.c.itemsize
-    NR = TILE_BYTES // itemsize
-    tall = ceil_div(M, MR)                      # panels of A, of MR rows
-    wide = ceil_div(product.c.shape[2], NR)     # panels of B, of NR columns
+    tall = ceil_div(M, MR)
+    wide = ceil_div(P, TILE_BYTES // itemsize)
     depth = max(1, ceil_div(K, cuts(K)))
-    by_columns = shares_columns(product, wide, threads)
-    far = has_far_rows(product.a[0])
-    if by_columns:
-        blocks = threads * ceil_div(wide, max(1, BLOCK_COLUMNS // TILE_BYTES) * threads)
-        size = tall * panel_size(depth) if far else 0
-    else:
-        blocks = threads * ceil_div(tall, BLOCK_PANELS * threads)
-        size = wide * depth * NR
-    # A block of columns of B, or of a transposed A, is a short part of each of their rows.  The
-    # parts of one depth are read soon after each other, so that memory is read in its order.
-    together = 1
-    if not (by_columns or far):
-        together = min(cuts(K), max(1, PACKED_BYTES // (size * itemsize)))
-    packed = on_a_line(together * size, product.c)
-    stages = 2 * N * ceil_div(cuts(K), together)
-    begun = np.zeros((stages, blocks), np.int64)
-    done = np.zeros(stages, np.int64)
-    on_threads(threads, pack_and_multiply, begun, done,
-               (product, packed.reshape(together, size), depth, by_columns))
-
-
-@in_stages
-@serial
-def pack_and_multiply(block, blocks, stage, work):
-    """Pack a share of one operand for all blocks, or compute a block of C: stages take turns."""
-    product, packed, depth, by_columns = work
-    _, M, K = product.a.shape
-    rounds = ceil_div(cuts(K), len(packed))     # of two stages, for each of the N products
-    n = stage // 2 // rounds
-    begin = stage // 2 % rounds * len(packed) * depth
-    end = min(K, begin + len(packed) * depth)
-    packs = stage % 2 == 0
-    NR = TILE_BYTES // product.c.itemsize
-    wide = ceil_div(product.c.shape[2], NR)
-    panels = share(wide, block, blocks)
-    tall = share(ceil_div(M, MR), block, blocks)
-    rows = slice(tall.start * MR, min(M, tall.stop * MR))
-    for start in range(begin, end, depth):
-        cut = slice(start, min(K, start + depth))
-        shared = packed[(start - begin) // depth]
-        a = product.a[n, :, cut]
-        b = product.b[n, cut]
-        if by_columns and packs:
-            pack_share(a, rows, shared, depth)
-        elif by_columns:
-            multiply_columns(a, shared, b, product.c[n], panels, depth, start > 0)
-        else:
-            of_b = shared.reshape(wide, depth, NR)
-            if packs:
-                pack_columns(b[:, panels.start * NR:panels.stop * NR],
-                             of_b[panels.start:panels.stop])
-            else:
-                multiply(a[rows.start:], of_b, product.c[n, rows], start > 0)
-    if end == K and not packs:
-        finish_rows(product, n, rows.start, rows.stop)
-
-
-@serial
-def pack_share(a, rows, packed, depth):
-    """Copy a thread's share of rows into panels, if a's columns are far apart: then `packed` has
-    room for them."""
-    if packed.size == 0:
-        return
-    height = BLOCK_PANELS * MR
-    for top in range(rows.start, rows.stop, height):
-        panels = part(packed, top // MR * panel_size(depth), 0)
-        pack_rows(a[top:], min(height, rows.stop - top), panels, depth)
+    packs = packs_rows(product.a[0, :, :depth], wide)
+    sharing = ceil_div(threads, N)
+    down, across = shares(tall, wide, TILE_BYTES // itemsize, sharing, packs)
+    by_columns = ceil_div(M, down) <= ceil_div(P, across)
+    # What follows a product is applied to whole rows, and to a few at a time, which are still in
+    # the cache.
+    if goes_on(product):
+        by_columns = False
+        if tall >= sharing:
+            down = sharing
+            across = 1
+    most_tall = max(1, PACKED_BYTES // (depth * MR * itemsize))
+    most_wide = max(1, PACKED_BYTES // (depth * TILE_BYTES))
+    kept = 1
+    # Where smaller blocks pack nothing twice, a thread that is late leaves more of them to others.
+    if by_columns and not packs:
+        most_wide = BLOCK_COLUMNS
+    elif not packs:
+        of_all = cuts(K) * min(ceil_div(wide, across), most_wide)
+        if of_all * depth * TILE_BYTES <= PACKED_BYTES:
+            kept = cuts(K)
+            most_tall = BLOCK_PANELS
+    down *= ceil_div(tall, down * most_tall)
+    across *= ceil_div(wide, across * most_wide)
+    tall = ceil_div(tall, down)
+    wide = ceil_div(wide, across)
+    return Division(down, across, tall, wide, depth, kept, packs, by_columns)
 
 
 @allocating
-def multiply_columns(a, packed, b, c, panels, depth, add):
-    """Compute some panels' columns of c = a @ b, or c += a @ b: a is read from its panels, if
-    `packed` has them, and these columns of b are packed here."""
-    M, P = c.shape
-    NR = TILE_BYTES // c.itemsize
+def multiply_parts(thread, threads, begun, work):
+    """Compute the parts of a thread's own share, then any that no thread has begun."""
+    product, division = work
+    down, _, tall, wide, depth, kept, packs, by_columns = division
+    NR = TILE_BYTES // product.c.itemsize
+    if by_columns:
+        wide = min(wide, BLOCK_COLUMNS)
+    else:
+        tall = min(tall, BLOCK_PANELS)
+    packed_b = on_a_line(kept * wide * depth * NR, product.c).reshape(kept, wide, depth, NR)
+    packed_a = on_a_line(tall * panel_size(depth) if packs else 0, product.c)
+    keeps_all = not by_columns and kept * depth >= product.a.shape[2]
+    columns = -1                    # of which product, and which of them: those that are packed
+    parts = begun.size
+    for i in range(parts):
+        number = (thread * parts // threads + i) % parts
+        if counted(begun, number) == 0 and count_up(begun, number) == 0:
+            is_packed = keeps_all and number // down == columns
+            multiply_part(product, number, division, packed_a, packed_b, is_packed)
+            columns = number // down
+
+
+@allocating
+def multiply_part(product, number, division, packed_a, packed_b, is_packed):
+    """Compute a part of C, a depth at a time.  Pack its columns of B, unless they are packed
+    already."""
+    down, across, _, _, depth, _, _, _ = division
+    _, M, K = product.a.shape
+    P = product.c.shape[2]
+    NR = TILE_BYTES // product.c.itemsize
+    n = number // down // across
+    tiles = share(ceil_div(M, MR), number % down, down)
+    panels = share(ceil_div(P, NR), number // down % across, across)
+    rows = slice(tiles.start * MR, min(M, tiles.stop * MR))
     columns = slice(panels.start * NR, min(P, panels.stop * NR))
-    packed_b = on_a_line(len(panels) * depth * NR, c).reshape(len(panels), depth, NR)
-    pack_columns(b[:, columns], packed_b)
+    c = product.c[n, rows, columns]
+    width = packed_b.shape[1] * NR
+    for start in range(0, K, depth):
+        cut = slice(start, min(K, start + depth))
+        a = product.a[n, rows.start:, cut]
+        b = product.b[n, cut, columns]
+        packed = packed_b[start // depth % len(packed_b)]
+        for left in range(0, c.shape[1], width):
+            block = c[:, left:left + width]
+            used = packed[:ceil_div(block.shape[1], NR)]
+            if not is_packed:
+                pack_columns(b[:, left:left + width], used)
+            multiply_blocks(a, left == 0, division, packed_a, used, block, start > 0)
+    if goes_on(product):
+        for i in range(rows.start, rows.stop):          # the rows of an absent array are empty
+            finish_row(
+                cut_row(product.c[n, i], columns),
+                cut_row(product.bias, columns),
+                cut_row(product.slope_at[n, i], columns),
+                cut_row(product.activated[n, i], columns),
+                product.activation)
+
+
+@inlined
+def cut_row(row, columns):
+    """Return some columns of a dense row, dense, which slicing is not to Numba: LLVM would not
+    vectorise loops over them.  An empty row stays empty."""
+    return part(row, columns.start, min(row.size, columns.stop) - min(row.size, columns.start))
+
+
+@allocating
+def multiply_blocks(a, is_new, division, packed_a, packed_b, c, add):
+    """Compute c = a @ b, or c += a @ b, a block of rows at a time.  Pack a, if it is to be packed,
+    when it `is_new`; without `by_columns`, there is room for one block."""
     height = BLOCK_PANELS * MR
-    for top in range(0, M, height):
-        rows = slice(top, min(M, top + height))
-        if packed.size == 0:
-            multiply(a[rows], packed_b, c[rows, columns], add)
+    size = panel_size(division.depth)
+    for top in range(0, len(c), height):
+        block = c[top:top + height]
+        if division.packs:
+            panels = part(packed_a, top // MR * size if division.by_columns else 0, 0)
+            if is_new:
+                pack_rows(a[top:], len(block), panels, division.depth)
+            run_tiles(panels, 1, MR, size, a.shape[1], packed_b, block, add)
         else:
-            size = panel_size(depth)
-            run_tiles(part(packed, top // MR * size, 0), 1, MR, size, len(b), packed_b,
-                      c[rows, columns], add)
+            run_in_place(a[top:], packed_b, block, add)
 
 
 @serial
-def shares_columns(product, wide, threads):
-    """Whether threads share the panels of B, and not the rows of A: if B is larger, the shares are
-    alike, and no further step needs whole rows."""
-    _, M, P = product.c.shape
-    alike = wide % threads == 0 or wide >= 4 * threads
-    return P >= M and alike and not goes_on(product)
+def shares(tall, wide, NR, threads, packs):
+    """Return into how many shares of rows and of columns threads divide a product that is so many
+    tiles high and wide: so that the one with most to do has least.  It takes as long to pack a
+    number of A or B as for MOVED multiply-adds, and half of that to read one."""
+    moved_row = MOVED if packs else MOVED // 2
+    least = np.inf
+    best = 1, 1
+    for across in range(1, min(wide, threads) + 1):
+        down = min(tall, threads // across)
+        rows = ceil_div(tall, down) * MR
+        columns = ceil_div(wide, across) * NR
+        work = rows * columns + moved_row * rows + MOVED * columns
+        if work < least:
+            least = work
+            best = down, across
+    return best
 
 
 @serial
-def has_far_rows(a):
-    """Whether the numbers of a column are adjacent, and the columns far apart, so that panels are
-    made of them first: they may all fall into the same few places of the cache."""
-    return a.strides[0] == a.itemsize and abs(a.strides[1]) > FAR
+def packs_rows(a, wide):
+    """Whether panels are made of a's rows first, for so many panels of B: if the numbers of a
+    column are adjacent, and the columns far apart.  They may all fall into the same few places of
+    the cache.  To copy them costs more than that if only a few panels need them, and if they lie
+    within NEAR_BYTES."""
+    column = abs(a.strides[1])
+    if a.strides[0] != a.itemsize or column <= FAR:
+        return False
+    return wide >= REUSED or a.shape[1] * column > NEAR_BYTES
 
 
 @serial
@@ -224,16 +289,7 @@ def goes_on(product):
     return product.activation == RELU2 or given > 0
 
 
-@serial
-def finish_rows(product, n, top, bottom):
-    """Apply the further steps to some rows of product n."""
-    if goes_on(product):
-        for i in range(top, bottom):        # the rows of an absent array are empty
-            finish_row(product.c[n, i], product.bias, product.slope_at[n, i],
-                       product.activated[n, i], product.activation)
-
-
-@serial
+@inlined
 def finish_row(c, bias, slope_at, activated, activation):
     for j in range(bias.size):
         c[j] += bias[j]
@@ -334,10 +390,8 @@ def multiply(a, packed, c, add):
     """
     M = min(len(a), len(c))
     depth = a.shape[1]
-    a_row = a.strides[0] // a.itemsize
-    a_column = a.strides[1] // a.itemsize
-    if not has_far_rows(a):
-        run_tiles(part(a, 0, 0), a_row, a_column, MR * a_row, depth, packed, c[:M], add)
+    if not packs_rows(a, len(packed)):
+        run_in_place(a, packed, c[:M], add)
         return
     height = BLOCK_PANELS * MR
     size = panel_size(depth)
@@ -346,6 +400,14 @@ def multiply(a, packed, c, add):
         rows = slice(row, min(M, row + height))
         pack_rows(a[row:], rows.stop - row, panels, depth)
         run_tiles(part(panels, 0, 0), 1, MR, size, depth, packed, c[rows], add)
+
+
+@allocating
+def run_in_place(a, packed, c, add):
+    """Do the same, where a is read where it lies."""
+    a_row = a.strides[0] // a.itemsize
+    a_column = a.strides[1] // a.itemsize
+    run_tiles(part(a, 0, 0), a_row, a_column, MR * a_row, a.shape[1], packed, c, add)
 
 
 @allocating

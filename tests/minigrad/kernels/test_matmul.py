@@ -45,6 +45,63 @@ def test_a_product_has_the_same_bits_however_its_operands_lie_in_memory(
         assert np.array_equal(formulas.matmul(lies(a), lies(b)), expected)
 
 
+@compiled_only
+@both_types
+@pytest.mark.parametrize("shape", [(383, 383, 383), (65, 768, 129), (1200, 30, 67), (11, 30, 1100)],
+                         ids=str)
+def test_a_product_has_the_same_bits_however_many_threads_divide_it(shape, dtype, monkeypatch):
+    M, K, P = shape
+    a = normal(M, K, dtype=dtype)
+    b = normal(K, P, seed=1, dtype=dtype)
+    bias = normal(P, seed=2, dtype=dtype)
+    expected = formulas.matmul(a, b) + bias
+    for threads in (1, 2, 3, 7):
+        monkeypatch.setattr(matmul, "threads_for", lambda steps, parts: threads)
+        for x in (a, in_columns(a)):
+            assert np.array_equal(matmul.product(x, b, bias), expected)
+
+
+@compiled_only
+@both_types
+def test_a_stack_of_products_has_the_bits_of_each_by_itself(dtype, monkeypatch):
+    a = normal(3, 200, 40, dtype=dtype)
+    b = normal(3, 40, 70, seed=1, dtype=dtype)
+    expected = np.stack([formulas.matmul(x, y) for x, y in zip(a, b)])
+    for threads in (1, 2, 7):
+        monkeypatch.setattr(matmul, "threads_for", lambda steps, parts: threads)
+        assert np.array_equal(formulas.matmul(a, b), expected)
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """Functions that only kernels call, such that Python can call them."""
+    for name in ("shares", "packs_rows", "ceil_div"):
+        function = getattr(matmul, name)
+        monkeypatch.setattr(matmul, name, getattr(function, "py_func", function))
+
+
+@pytest.mark.parametrize("tall, wide, threads, expected", [
+    (128, 2, 2, (2, 1)),        # many rows
+    (2, 12, 2, (1, 2)),         # many columns
+    (11, 2, 2, (1, 2)),         # rows that two threads cannot halve, columns that they can
+    (64, 4, 4, (2, 2)),         # both: each then packs half of A and half of B
+    (1, 2, 8, (1, 2)),          # hardly any work
+    (5, 5, 1, (1, 1))])
+def test_shares_give_the_thread_with_most_to_do_least(in_python, tall, wide, threads, expected):
+    NR = 16 * matmul.MR
+    assert matmul.shares(tall, wide, NR, threads, packs=True) == expected
+
+
+def test_packs_rows_copies_far_columns_for_many_panels_or_if_they_are_very_far(in_python):
+    def packs(rows, depth, panels):
+        return matmul.packs_rows(np.empty((depth, rows), np.float32).T, panels)
+    assert not packs(rows=64, depth=256, panels=9)      # near
+    assert packs(rows=128, depth=384, panels=3)
+    assert not packs(rows=128, depth=384, panels=2)
+    assert packs(rows=512, depth=384, panels=2)
+    assert not matmul.packs_rows(np.empty((512, 384), np.float32), 9)      # dense rows
+
+
 @pytest.mark.parametrize("MR", sorted({size.MR for size in SIZES.values()}))
 @pytest.mark.parametrize("rows", [1, 5, 6, 12, 23])
 def test_pack_rows_reads_no_number_beyond_an_array(monkeypatch, MR, rows):
