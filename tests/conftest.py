@@ -46,13 +46,13 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Skip tests without their extra.  Begin with tests that need few kernels; end with those of
-    processes that run meanwhile."""
+    """Skip tests without their extra.  Begin with tests that need no kernels, go on with those that
+    need few; end with those of processes that run meanwhile."""
     def place(item):
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         late = folder == "minigrad" or item.get_closest_marker("late") is not None
         return (item.get_closest_marker("meanwhile") is not None, folder == "benchmarks", late,
-                folder == "minigrad")
+                folder == "minigrad", folder in ("model", "reliability"))
     items.sort(key=place)
     for item in items:
         needs = item.get_closest_marker("needs")
@@ -66,40 +66,64 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def meanwhile(request, small_text):
-    """Let another process compile the kernels that later tests need, and then run, one after
-    another, the processes that tests are marked with.  In their words, SMALL_TEXT stands for that
-    file, and FOLDER for its folder."""
-    running, environment = [], os.environ | {"PYTHONUTF8": "1"}     # which tests change
-    paths = {"SMALL_TEXT": str(small_text), "FOLDER": str(small_text.parent)}
+class Beside:
+    """Processes of Python that run beside the tests, one after another."""
 
-    def run(words):
-        command = [sys.executable, *(re.sub(r"^(SMALL_TEXT|FOLDER)\b", lambda name: paths[name[0]],
-                                            word) for word in words)]
-        with Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True,
+    def __init__(self):
+        self._pool = ThreadPoolExecutor(1)
+        self._environment = os.environ | {"PYTHONUTF8": "1"}    # which tests change
+        self._running = []
+
+    def submit(self, words):
+        """Run Python with these words when those before it have ended; return the future of its
+        end."""
+        return self._pool.submit(self._run, [sys.executable, *words])
+
+    def _run(self, command):
+        with Popen(command, cwd=ROOT, env=self._environment, stdout=PIPE, stderr=PIPE, text=True,
                    encoding="utf-8") as process:
-            running[:] = [process]
+            self._running[:] = [process]
             try:
                 out, err = process.communicate(timeout=LONGEST)
             except TimeoutExpired:
                 process.kill()
                 raise
         return CompletedProcess(command, process.returncode, out, err)
-    marks = [item.get_closest_marker("meanwhile") for item in request.session.items
-             if not any(skip.args[0] for skip in item.iter_markers("skipif"))]
-    pool = ThreadPoolExecutor(1)
-    with usual_signals():       # which a process inherits
-        if not numba.config.DISABLE_JIT:
-            pool.submit(run, ["-c", COMPILE])
-        yield {words: pool.submit(run, words)
-               for words in dict.fromkeys(mark.args for mark in marks if mark)}
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in [*running, *filter(None, ahead._started)]:   # None: patched by a test
+
+    def end(self):
+        """End the process that runs, and begin no other."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in [*self._running, *filter(None, ahead._started)]:  # None: patched by a test
             process.kill()
             process.wait()
             if process.stdin:
                 process.stdin.close()
+
+
+def pytest_sessionstart(session):
+    """Compile the kernels that later tests need while tests are collected, and on."""
+    session.beside = Beside()
+    if not (session.config.option.collectonly or numba.config.DISABLE_JIT):
+        session.beside.submit(["-c", COMPILE])
+
+
+def pytest_sessionfinish(session):
+    session.beside.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def meanwhile(request, small_text):
+    """The futures of the ends of the processes that tests are marked with, by their words.  In
+    these, SMALL_TEXT stands for that file, and FOLDER for its folder."""
+    paths = {"SMALL_TEXT": str(small_text), "FOLDER": str(small_text.parent)}
+    marks = [item.get_closest_marker("meanwhile") for item in request.session.items
+             if not any(skip.args[0] for skip in item.iter_markers("skipif"))]
+
+    def submit(words):
+        return request.session.beside.submit([
+            re.sub(r"^(SMALL_TEXT|FOLDER)\b", lambda name: paths[name[0]], word) for word in words])
+    with usual_signals():       # which a process inherits
+        yield {words: submit(words) for words in dict.fromkeys(mark.args for mark in marks if mark)}
 
 
 @pytest.fixture

@@ -197,6 +197,7 @@ def test_the_extras_of_setup_cfg_are_those_that_the_pages_name():
     assert set(",".join(named).split(",")) == {*setup["options.extras_require"]}
 
 
+@pytest.mark.late
 def test_each_python_snippet_runs(tmp_path):
     snippets = blocks_of("python")
     tokenizer = CharTokenizer(" :AMR")
