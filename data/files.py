@@ -6,7 +6,13 @@ A sealed file is an .npz as np.savez writes it.  Its seal is the comment that en
 sha256 of all bytes before it, in 64 hexadecimal digits.  The seal shows that no byte is missing or
 changed.  Every size that the file states is compared with the size of the file before memory is
 allocated, and nothing is unpickled.  np.load(path, allow_pickle=False) reads the file too.
+
+A file may be deflated.  Then each array of numbers is stored by bytes: the first byte of all its
+numbers, then the second one, and so on.  For the exponents of floats are alike, and take less
+together; the rest is random.  The array is (bytes, *shape) uint8, and the text `BY_BYTES` has the
+dtypes of such arrays, by name, as the header of an .npy file has one.
 """
+import ast
 import contextlib
 import errno
 import glob
@@ -34,6 +40,8 @@ AnyPath = str | os.PathLike
 LOCK = ".lock"
 SEAL = 64           # bytes
 CHUNK = 1 << 20     # bytes read at a time
+BY_BYTES = "by_bytes"
+EXPANDS = 64        # times, at most, when a file is inflated; zeros in it do by a thousand
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.5, 0.75)       # seconds between attempts to rename a file
 
 
@@ -113,13 +121,23 @@ def _sync(folder):
             os.close(number)
 
 
-def write_arrays(file: BinaryIO, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+def write_arrays(
+        file: BinaryIO,
+        arrays: Iterable[tuple[str, np.ndarray]],
+        deflated: bool = False) -> None:
     """Write named arrays, one at a time, and a seal into an empty file that is also open for
     reading."""
-    with zipfile.ZipFile(file, "w") as archive:
+    method = zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED
+    dtypes = {}
+    with zipfile.ZipFile(file, "w", method) as archive:
         for name, array in arrays:
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+            array = np.asanyarray(array)
+            if deflated and array.dtype.kind in "fV":
+                dtypes[name] = np.lib.format.dtype_to_descr(array.dtype)
+                array = _by_bytes(array)
+            _write_array(archive, name, array)
+        if deflated:
+            _write_array(archive, BY_BYTES, np.array(repr(dtypes)))
         archive.comment = bytes(SEAL)       # which the seal replaces
     file.truncate(file.seek(-SEAL, os.SEEK_END))
     file.seek(0)
@@ -128,7 +146,40 @@ def write_arrays(file: BinaryIO, arrays: Iterable[tuple[str, np.ndarray]]) -> No
     file.write(seal)
 
 
-def read_arrays(path: AnyPath) -> NpzFile:
+def _write_array(archive, name, array):
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _by_bytes(array):
+    """Return the bytes of numbers: shape -> (bytes, *shape)."""
+    numbers = np.ascontiguousarray(array).reshape(-1)
+    of_each = numbers.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
+    return np.moveaxis(of_each, -1, 0)
+
+
+class Arrays(NpzFile):
+    """The arrays of a sealed file, by name, also of one that is deflated."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file, own_fid=True)
+        self._dtypes = {}
+        names = self.zip.namelist()
+        if f"{BY_BYTES}.npy" in names:
+            stored = ast.literal_eval(str(super().__getitem__(BY_BYTES)))
+            self._dtypes = {name: np.lib.format.descr_to_dtype(descr)
+                            for name, descr in stored.items()}
+            self.files.remove(BY_BYTES)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        array = super().__getitem__(name)
+        if name not in self._dtypes:
+            return array
+        of_each = np.ascontiguousarray(np.moveaxis(array, 0, -1))
+        return of_each.view(self._dtypes[name])[..., 0]
+
+
+def read_arrays(path: AnyPath) -> Arrays:
     """Return the arrays of a sealed file, by name.  Each is read when it is asked for; close them.
 
     Raises
@@ -139,8 +190,9 @@ def read_arrays(path: AnyPath) -> NpzFile:
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(path, "rb"))
         size = _check_seal(file)
-        arrays = NpzFile(file, own_fid=True)
-        _check_claims(arrays.zip, size)
+        with zipfile.ZipFile(file) as archive:
+            _check_claims(archive, size)
+        arrays = Arrays(file)
         stack.pop_all()         # whoever closes the arrays closes the file
     return arrays
 
@@ -162,11 +214,13 @@ def _check_seal(file):
 def _check_claims(archive, size):
     """Refuse arrays that would take more memory than a file of this size holds."""
     members = archive.infolist()
-    if sum(member.file_size for member in members) > size:
+    methods = {member.compress_type for member in members}
+    if methods - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ValueError("its arrays are compressed in another way than ours")
+    times = EXPANDS if zipfile.ZIP_DEFLATED in methods else 1
+    if sum(member.file_size for member in members) > times * size:
         raise ValueError("its arrays claim more bytes than it has")
     for member in members:
-        if member.compress_type != zipfile.ZIP_STORED:
-            raise ValueError("its arrays are compressed")
         with archive.open(member) as file:
             np.lib.format.read_magic(file)
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)

@@ -14,6 +14,8 @@
     optimizer/missed/<parameter>    steps of AdamW while it had not this parameter, (); if any
     training                    JSON: settings, iteration, random generators, ... of the run
 
+The file of an adapter is deflated, and so is an imported one with packed matrices (data/files.py).
+
 `_checked` is the one rule for what a checkpoint may hold: it is applied before a file is written
 and after it is read.
 """
@@ -122,7 +124,11 @@ def save_checkpoint(
         training,
         optimizer,
         finite)
-    save_arrays(path, arrays.items(), before)
+    save_arrays(
+        path,
+        arrays.items(),
+        before,
+        deflated=model.config.kind == ADAPTER)
 
 
 def checked_arrays(
@@ -176,11 +182,12 @@ def checkpoint_arrays(
 def save_arrays(
         path: AnyPath,
         arrays: Iterable[tuple[str, np.ndarray]],
-        before: AnyPath | None = None) -> None:
+        before: AnyPath | None = None,
+        deflated: bool = False) -> None:
     """Write a checkpoint of these arrays without checking it, one at a time."""
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, before) as file:
-        write_arrays(file, arrays)
+        write_arrays(file, arrays, deflated)
 
 
 def load_checkpoint(

@@ -220,8 +220,8 @@ def sealed(content):
 
 def arrays(path):
     """Every array of an .npz file, by name."""
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    with files.Arrays(open(path, "rb")) as file:
+        return dict(file)
 
 
 # Runs of train.py and of Python, and refusals

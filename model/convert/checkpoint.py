@@ -5,6 +5,7 @@ import numpy as np
 
 from data.files import AnyPath
 from data.tokenizer import Tokenizer
+from minigrad.packed import kind_of
 from model.checkpoint import checkpoint_arrays, load_arrays, save_arrays
 from model.convert.model_file import (AsStored, FormatError, Held, Lazy, ModelFile, explain,
                                       shapes_of)
@@ -58,7 +59,15 @@ def renamed(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def write(path: AnyPath, model: ModelFile) -> Held:
-    """Write a checkpoint without a record of training, which other files do not have."""
+    """Write a checkpoint without a record of training, which other files do not have.  One of
+    packed weights is deflated: it is the larger part of what an adapter needs."""
     weights = AsStored(model.weights.data)
-    save_arrays(path, checkpoint_arrays(model.config, weights, model.tokenizer, {}, {}))
+    is_packed = kind_of(weights["token_embedding.weight"]) is not None
+    arrays = checkpoint_arrays(
+        model.config,
+        weights,
+        model.tokenizer,
+        {},
+        {})
+    save_arrays(path, arrays, deflated=is_packed)
     return Held()

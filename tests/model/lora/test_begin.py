@@ -3,6 +3,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -67,6 +68,8 @@ def test_a_run_of_an_adapter_lowers_the_loss_and_leaves_the_base_byte_for_byte(
     assert "rank 4, alpha 8, of qkv, out, " in said and "unpacked" not in said
     assert f"base        {base}, " in said and "which stays as it is" in said
     assert (out / "last.npz").stat().st_size < 100_000
+    with zipfile.ZipFile(out / "last.npz") as file:
+        assert {member.compress_type for member in file.infolist()} == {zipfile.ZIP_DEFLATED}
     assert not (out / "previous.npz").exists()
 
 
