@@ -11,13 +11,13 @@ import pytest
 
 import minigrad as mg
 from data.tokenizer import CharTokenizer
-from minigrad.packed import kind_of, unpacked
+from minigrad.packed import NUMBERS, kind_of, unpacked
 from model import Transformer, TransformerConfig, generate, load_checkpoint, save_checkpoint
 from model.convert import gguf, to_gguf
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer, with_metadata
 from model.beginning import load_initial
-from tests.kit import arrays, blocks, normal, refusal
+from tests.kit import arrays, blocks, normal, refusal, scales
 from tests.model.convert.gguf_files import (F16, Q8_0, TOKENS, V, for_llama_cpp, gpt2, llama,
                                             written)
 from tests.token_files import MERGES, byte_level
@@ -287,6 +287,59 @@ def test_a_checkpoint_keeps_blocks_until_the_model_is_trained(capsys):
         "unpacked    the weights, from F16, Q4_1, Q8_0 to float32, for training\n")
     for name, a in gguf.read(file).weights.items():
         assert np.array_equal(dict(model.named_parameters())[name].data, a), name
+
+
+# What a file Q4_K_M of a small model holds: queries, keys and values differ, as those of SmolLM2
+MIXED = {"token_embd": "Q6_K", "attn_q": "Q4_K", "attn_k": "Q5_0", "attn_v": "Q6_K",
+         "attn_output": "Q5_K", "ffn_gate": "Q4_K", "ffn_up": "Q5_0", "ffn_down": "Q6_K"}
+SIZE = {"Q5_0": 0.02, "Q4_K": 6e-4, "Q5_K": 3e-4, "Q6_K": 6e-5}     # of the scales of their blocks
+
+
+def file_of_mixed_kinds(path):
+    """Write a GGUF file of one layer whose matrices are in blocks of 256 and of 32."""
+    import gguf as library
+    shapes = {"token_embd": (V, 256), "attn_q": (256, 256), "attn_k": (128, 256),
+              "attn_v": (128, 256), "attn_output": (256, 256), "ffn_gate": (256, 256),
+              "ffn_up": (256, 256), "ffn_down": (256, 256)}
+    tensors = {}
+    for seed, (name, kind) in enumerate(MIXED.items()):
+        P, K = shapes[name]
+        a = blocks(kind, P, K // NUMBERS[kind], seed)
+        for part in scales(a.dtype):
+            a[part] = SIZE[kind] * normal(*a[part].shape, seed=seed)
+        if name == "token_embd":        # zeros: only tokens of printable ASCII are ever likely
+            a["d"][[*range(34), *range(128, V)]] = 0
+        where = name if name == "token_embd" else f"blk.0.{name}"
+        tensors[f"{where}.weight"] = int(library.GGMLQuantizationType[kind]), (P, K), a.tobytes()
+    for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
+        tensors[f"{name}.weight"] = np.ones(256, np.float32)
+    sizes = {"block_count": 1, "embedding_length": 256, "feed_forward_length": 256,
+             "rope.dimension_count": 64, "context_length": 96}
+    metadata, _ = llama(**{f"llama.{key}": value for key, value in sizes.items()})
+    return written(path, metadata, tensors)
+
+
+def test_a_file_of_mixed_kinds_is_read_sampled_and_written_byte_for_byte():
+    import gguf as library
+    file = file_of_mixed_kinds(Path("from.gguf"))
+    main(["from.gguf", "out"])
+    kept = arrays("out/ckpt.npz")
+    assert kind_of(kept["model/blocks.0.attention.qkv.weight"]) == "Q4_K and Q5_0 and Q6_K"
+    assert Path("out/ckpt.npz").stat().st_size < sum(a.nbytes for a in kept.values())   # deflated
+    model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
+    texts = {generate(model, tokenizer, "a", 60, temperature=0, cache=cache)
+             for cache in (True, False)}
+    main(["out", "again.gguf"])
+    assert Path("again.gguf").read_bytes() == file.read_bytes()
+    main(["out", "floats.gguf", "--as", "f32"])
+    for tensor, theirs in zip(library.GGUFReader(file).tensors,
+                              library.GGUFReader("floats.gguf").tensors, strict=True):
+        expected = library.dequantize(tensor.data, tensor.tensor_type)
+        np.testing.assert_array_equal(theirs.data, expected, err_msg=tensor.name)
+    main(["floats.gguf", "out_floats"])
+    floats, *_ = load_checkpoint("out_floats/ckpt.npz")
+    texts.add(generate(floats, tokenizer, "a", 60, temperature=0))
+    assert len(texts) == 1
 
 
 def test_write_keeps_options_that_the_keys_of_a_file_cannot_say():
@@ -574,6 +627,32 @@ def test_llama_cpp_writes_the_text_that_the_engine_writes(config, kind, most, me
         apart = np.abs(of_text - found)
         assert apart.max() < most
         assert apart.mean() < mean
+
+
+@pytest.mark.needs("gguf", "convert", "judge")
+def test_llama_cpp_reads_the_blocks_of_mixed_kinds_that_the_engine_reads():
+    file_of_mixed_kinds(Path("from.gguf"))
+    through("from.gguf", "out", "again.gguf")
+    main(["out", "floats.gguf", "--as", "f32"])
+    model, tokenizer, *_ = load_checkpoint("out/ckpt.npz")
+    starts = ["a", "the quick brown fox", "zzz"]
+    # On blocks, llama.cpp rounds the numbers that it multiplies with them to 8 bits.
+    for file, most, mean in (("floats.gguf", 1e-3, 1e-3), ("again.gguf", 0.5, 0.1)):
+        for start, answer in zip(starts, answered(file, starts), strict=True):
+            choice, = answer["choices"]
+            if file == "floats.gguf":
+                assert start + choice["text"] == generate(model, tokenizer, start, 64,
+                                                          temperature=0)
+            tokens = choice["logprobs"]["content"]
+            before = tokenizer.encode(start)
+            ids = np.array([*before, *(token["id"] for token in tokens)])
+            with mg.no_grad():
+                logs = mg.log_softmax(model(ids[:-1])).data
+            of_text = logs[np.arange(len(logs)), ids[1:]][len(before) - 1:]
+            apart = np.abs(of_text - [token["logprob"] for token in tokens])
+            assert len(apart) == 64
+            assert apart.max() < most
+            assert apart.mean() < mean
 
 
 @pytest.mark.needs("gguf", "convert", "judge")
