@@ -14,7 +14,8 @@ it is a record of such arrays, (1,), one below the other.
 
 Source: ggml-common.h and ggml-quants.c of llama.cpp.
 """
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,37 +23,145 @@ from minigrad import formulas
 from minigrad.core import Tensor
 from minigrad.plug import formula
 
-BLOCKS = {          # llama.cpp's names, and what is in a block
-    "Q4_0": np.dtype([("d", "<f2"), ("q", "u1", 16)]),
-    "Q4_1": np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]),
-    "Q5_0": np.dtype([("d", "<f2"), ("high", "<u4"), ("q", "u1", 16)]),
-    "Q8_0": np.dtype([("d", "<f2"), ("q", "i1", 32)]),
-    "Q4_K": np.dtype([("d", "<f2"), ("m", "<f2"), ("scales", "u1", 12), ("q", "u1", 128)]),
-    "Q5_K": np.dtype([("d", "<f2"), ("m", "<f2"), ("scales", "u1", 12), ("high", "u1", 32),
-                      ("q", "u1", 128)]),
-    "Q6_K": np.dtype([("q", "u1", 128), ("high", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]),
-    "F16": np.dtype([("half", "<f2", 2)]),
-    "BF16": np.dtype([("upper", "<u2", 2)])}
-# The numbers in a block, n
-NUMBERS = {"F16": 2, "BF16": 2} | {
-    kind: 256 if kind.endswith("K") else 32 for kind in BLOCKS if kind.startswith("Q")}
-# Blocks of whole words of 32 bits, for the kernels.  Where there is but one scale, it has a word.
-# Of the kinds K, a block is a quarter, with its own scales in bytes, those of m behind those of d.
-# Numbers of 5 and 6 bits lie in words, as many as fit; those that are signed there as q - 16 or
-# q - 32.  The last two of Q5_0 are above d.
-IN_WORDS = {
-    "Q4_0": np.dtype({"names": ["d", "q"], "formats": ["<f2", ("u1", 16)], "offsets": [0, 4]}),
-    "Q4_1": BLOCKS["Q4_1"],
-    "Q5_0": np.dtype([("d", "<f2"), ("last", "<u2"), ("q", "<u4", 5)]),
-    "Q8_0": np.dtype({"names": ["d", "q"], "formats": ["<f2", ("i1", 32)], "offsets": [0, 4]}),
-    "Q4_K": np.dtype([("d", "<f2"), ("m", "<f2"), ("scales", "u1", 4), ("q", "u1", 32)]),
-    "Q5_K": np.dtype([("d", "<f2"), ("m", "<f2"), ("scales", "u1", 4), ("q", "<u4", 11)]),
-    "Q6_K": np.dtype([("d", "<f2"), ("none", "<u2"), ("scales", "i1", 4), ("q", "<u4", 13)]),
-    "F16": BLOCKS["F16"],
-    "BF16": BLOCKS["BF16"]}
-IN_PANELS = {kind: min(n, 64) for kind, n in NUMBERS.items()}       # numbers in a block of words
-BITS = {"Q4_0": 4, "Q4_1": 4, "Q5_0": 5, "Q8_0": 8, "Q4_K": 4, "Q5_K": 5, "Q6_K": 6}
-SIGNED = ("Q5_0", "Q8_0", "Q6_K")       # whose numbers in words are signed
+
+class Kind(NamedTuple):
+    """How a kind of blocks holds its numbers.
+
+    Attributes
+    ----------
+    numbers : how many a block has, n.
+    bits : of a number.
+    block : the fields of a block in a file.
+    words : those of a block for the kernels, of whole words of 32 bits, where d has a word if there
+        is no m.  Of the kinds K, it is a quarter, with its own scales in bytes, those of m behind
+        those of d.  Numbers of 5 and 6 bits lie in words, as many as fit; where they are signed,
+        as q - 16 or q - 32.  The last two of Q5_0 are above d.
+    repack : writes blocks (P, K / n) into words (P, K / n, parts of a block); None if both have the
+        same fields.
+    signed : whether numbers in words are.
+    less : what is taken from those that are not.
+    scaled : how many numbers have a scale in bytes together; 0 if d is the only one.
+    """
+    numbers: int
+    bits: int
+    block: np.dtype
+    words: np.dtype
+    repack: Callable[[np.ndarray, np.ndarray], None] | None = None
+    signed: bool = False
+    less: int = 0
+    scaled: int = 0
+
+    @property
+    def in_words(self) -> int:
+        """How many numbers a block of words has."""
+        return min(self.numbers, 64)
+
+
+def _to_q5_0(words, a):
+    high = a["high"][..., None] >> np.arange(32, dtype=np.uint32) & 1
+    q = _halves(a["q"]) | high << 4
+    q = (q - 16 & 31).astype(np.uint32)
+    words["q"][:, :, 0] = _fields(q[..., :30], 5)
+    words["last"][:, :, 0] = q[..., 30] | q[..., 31] << 5
+
+
+def _to_q4_k(words, a):
+    words["scales"] = _scales(a["scales"])
+    words["q"] = a["q"].reshape(*a.shape, 4, 32)
+
+
+def _to_q5_k(words, a):
+    """Bit n of `high` (..., 32) is of the numbers of the n-th half quarter."""
+    words["scales"] = _scales(a["scales"])
+    high = a["high"][..., None, :] >> _shifts(*range(8)) & 1                # (..., 8, 32)
+    q = _halves(a["q"].reshape(*a.shape, 4, 32)) | high.reshape(*a.shape, 4, 64) << 4
+    words["q"] = _fields(q.astype(np.uint32), 5)
+
+
+def _to_q6_k(words, a):
+    words["scales"] = a["scales"].reshape(*a.shape, 4, 4)
+    low = _halves(a["q"].reshape(*a.shape, 2, 64))                          # (..., 2, 128)
+    high = a["high"].reshape(*a.shape, 2, 1, 32) >> _shifts(0, 2, 4, 6) & 3
+    q = low.reshape(*a.shape, 4, 64) | high.reshape(*a.shape, 4, 64) << 4
+    words["q"] = _fields((q.astype(np.uint32) - 32) & 63, 6)
+
+
+def _scales(a):
+    """Return the scales of the quarters of a block, which have 6 bits each: (..., 12) bytes ->
+    (..., 4, 4), of which two are for d, two for m.  Of the last four, the upper two bits are with
+    the first four."""
+    low, high, rest = np.moveaxis(a.reshape(*a.shape[:-1], 3, 4), -2, 0)
+    of_d = np.concatenate([low & 63, rest & 15 | low >> 2 & 48], axis=-1)
+    of_m = np.concatenate([high & 63, rest >> 4 | high >> 2 & 48], axis=-1)
+    pairs = [scales.reshape(*a.shape[:-1], 4, 2) for scales in (of_d, of_m)]
+    return np.concatenate(pairs, axis=-1)
+
+
+def _fields_of(*fields):
+    return np.dtype([*fields])
+
+
+D = ("d", "<f2")
+M = ("m", "<f2")
+KINDS = {           # by llama.cpp's names
+    "Q4_0": Kind(
+        numbers=32,
+        bits=4,
+        block=_fields_of(D, ("q", "u1", 16)),
+        words=np.dtype({"names": ["d", "q"], "formats": ["<f2", ("u1", 16)], "offsets": [0, 4]}),
+        less=8),
+    "Q4_1": Kind(
+        numbers=32,
+        bits=4,
+        block=_fields_of(D, M, ("q", "u1", 16)),
+        words=_fields_of(D, M, ("q", "u1", 16))),
+    "Q5_0": Kind(
+        numbers=32,
+        bits=5,
+        block=_fields_of(D, ("high", "<u4"), ("q", "u1", 16)),
+        words=_fields_of(D, ("last", "<u2"), ("q", "<u4", 5)),
+        repack=_to_q5_0,
+        signed=True),
+    "Q8_0": Kind(
+        numbers=32,
+        bits=8,
+        block=_fields_of(D, ("q", "i1", 32)),
+        words=np.dtype({"names": ["d", "q"], "formats": ["<f2", ("i1", 32)], "offsets": [0, 4]}),
+        signed=True),
+    "Q4_K": Kind(
+        numbers=256,
+        bits=4,
+        block=_fields_of(D, M, ("scales", "u1", 12), ("q", "u1", 128)),
+        words=_fields_of(D, M, ("scales", "u1", 4), ("q", "u1", 32)),
+        repack=_to_q4_k,
+        scaled=32),
+    "Q5_K": Kind(
+        numbers=256,
+        bits=5,
+        block=_fields_of(D, M, ("scales", "u1", 12), ("high", "u1", 32), ("q", "u1", 128)),
+        words=_fields_of(D, M, ("scales", "u1", 4), ("q", "<u4", 11)),
+        repack=_to_q5_k,
+        scaled=32),
+    "Q6_K": Kind(
+        numbers=256,
+        bits=6,
+        block=_fields_of(("q", "u1", 128), ("high", "u1", 64), ("scales", "i1", 16), D),
+        words=_fields_of(D, ("none", "<u2"), ("scales", "i1", 4), ("q", "<u4", 13)),
+        repack=_to_q6_k,
+        signed=True,
+        scaled=16),
+    "F16": Kind(
+        numbers=2,
+        bits=16,
+        block=_fields_of(("half", "<f2", 2)),
+        words=_fields_of(("half", "<f2", 2))),
+    "BF16": Kind(
+        numbers=2,
+        bits=16,
+        block=_fields_of(("upper", "<u2", 2)),
+        words=_fields_of(("upper", "<u2", 2)))}
+BLOCKS = {name: kind.block for name, kind in KINDS.items()}
+NUMBERS = {name: kind.numbers for name, kind in KINDS.items()}
 PART = 64           # rows of several kinds: each has a multiple of so many, as panels have
 PIECE = 1 << 18     # numbers that are unpacked at a time
 
@@ -128,50 +237,15 @@ def unpacked(a: np.ndarray) -> np.ndarray:
 
 
 def in_words(kind: str, a: np.ndarray) -> np.ndarray:
-    """Return blocks as the kernels have them: (P, K / n) -> (P, K / IN_PANELS)."""
-    block = IN_WORDS[kind]
-    if kind not in ("Q5_0", "Q4_K", "Q5_K", "Q6_K"):
-        return a.astype(block, copy=False)
-    quarters = NUMBERS[kind] // IN_PANELS[kind]
-    words = np.zeros((*a.shape, quarters), block)
+    """Return blocks as the kernels have them: (P, K / n) -> (P, blocks of words)."""
+    row = KINDS[kind]
+    if row.repack is None:
+        return a.astype(row.words, copy=False)
+    words = np.zeros((*a.shape, row.numbers // row.in_words), row.words)
     for name in {"d", "m"} & {*a.dtype.names}:
         words[name] = a[name][..., None]
-    if kind == "Q5_0":
-        high = a["high"][..., None] >> np.arange(32, dtype=np.uint32) & 1
-        q = _halves(a["q"]) | high << 4
-        q = (q - 16 & 31).astype(np.uint32)
-        words["q"][:, :, 0] = _fields(q[..., :30], 5)
-        words["last"][:, :, 0] = q[..., 30] | q[..., 31] << 5
-    elif kind == "Q6_K":
-        words["scales"] = a["scales"].reshape(*a.shape, quarters, 4)
-        low = _halves(a["q"].reshape(*a.shape, 2, 64))                      # (..., 2, 128)
-        high = a["high"].reshape(*a.shape, 2, 1, 32) >> _shifts(0, 2, 4, 6) & 3
-        q = low.reshape(*a.shape, quarters, 64) | high.reshape(*a.shape, quarters, 64) << 4
-        words["q"] = _fields((q.astype(np.uint32) - 32) & 63, 6)
-    else:
-        words["scales"] = _scales(a["scales"])
-        bytes_of_q = a["q"].reshape(*a.shape, quarters, 32)
-        words["q"] = bytes_of_q if kind == "Q4_K" else _with_fifth_bit(bytes_of_q, a["high"])
+    row.repack(words, a)
     return words.reshape(len(a), -1)
-
-
-def _scales(a):
-    """Return the scales of the quarters of a block, which have 6 bits each: (..., 12) bytes ->
-    (..., 4, 4), of which two are for d, two for m.  Of the last four, the upper two bits are with
-    the first four."""
-    low, high, rest = np.moveaxis(a.reshape(*a.shape[:-1], 3, 4), -2, 0)
-    of_d = np.concatenate([low & 63, rest & 15 | low >> 2 & 48], axis=-1)
-    of_m = np.concatenate([high & 63, rest >> 4 | high >> 2 & 48], axis=-1)
-    pairs = [scales.reshape(*a.shape[:-1], 4, 2) for scales in (of_d, of_m)]
-    return np.concatenate(pairs, axis=-1)
-
-
-def _with_fifth_bit(q, high):
-    """Return words of the numbers of Q5_K: q (..., 4, 32) bytes, and bit n of `high` (..., 32) is
-    of the numbers of the n-th half quarter."""
-    high = high[..., None, :] >> _shifts(*range(8)) & 1                     # (..., 8, 32)
-    q = _halves(q) | high.reshape(*q.shape[:-1], 64) << 4
-    return _fields(q.astype(np.uint32), 5)
 
 
 def _shifts(*bits):
@@ -206,38 +280,42 @@ def _places(bits):
 
 
 def _numbers(kind, a):
-    """Return the numbers of blocks of words: (P, K / IN_PANELS) -> (P, K)."""
-    if kind == "F16":
+    """Return the numbers of blocks of words: (P, blocks of words) -> (P, K)."""
+    names = a.dtype.names
+    if "half" in names:
         return a["half"].astype(np.float32).reshape(len(a), -1)
-    if kind == "BF16":
+    if "upper" in names:
         return float32_of_bfloat16(a["upper"]).reshape(len(a), -1)
-    q = a["q"]
-    if BITS[kind] == 4:
-        q = _halves(q)
-    elif kind != "Q8_0":
-        q = _from_fields(q, BITS[kind])
-        if kind == "Q5_0":
-            q = np.concatenate([q, a["last"][..., None] >> _places(5)[:2] - 2 & 31], axis=-1)
-        q = q[..., :IN_PANELS[kind]].astype(np.int8)
-        if kind in SIGNED:
-            top = 1 << BITS[kind] - 1
-            q = (q ^ top) - top
-    if kind == "Q4_0":
-        q = q.astype(np.int8) - 8
+    row = KINDS[kind]
+    q = _whole_numbers(row, a)
     d = a["d"][..., None].astype(np.float32)
-    if kind.endswith("K"):
-        scales = a["scales"]
-        if kind != "Q6_K":
-            scales, of_m = np.split(scales, 2, axis=-1)
-        d = d * scales
-        q = q.reshape(*d.shape, -1)
-        d = d[..., None]
+    if row.scaled:
+        count = row.in_words // row.scaled
+        d = (d * a["scales"][..., :count])[..., None]
+        q = q.reshape(*a.shape, count, row.scaled)
     numbers = d * q
-    if kind == "Q4_1":
-        numbers += a["m"][..., None]
-    elif "m" in a.dtype.names:
-        numbers -= (a["m"][..., None].astype(np.float32) * of_m)[..., None]
+    if "m" in names:
+        m = a["m"][..., None].astype(np.float32)
+        if row.scaled:
+            m = -(m * a["scales"][..., count:])[..., None]
+        numbers += m
     return numbers.reshape(len(a), -1)
+
+
+def _whole_numbers(row, a):
+    """Return the whole numbers of blocks of words: (P, blocks) -> (P, blocks, numbers)."""
+    q = a["q"]
+    if row.bits == 4:
+        q = _halves(q)
+    elif row.bits < 8:
+        q = _from_fields(q, row.bits)
+        if "last" in a.dtype.names:
+            q = np.concatenate([q, a["last"][..., None] >> _places(5)[:2] - 2 & 31], axis=-1)
+        q = q[..., :row.in_words]
+        if row.signed:
+            top = 1 << row.bits - 1
+            q = (q.astype(np.int8) ^ top) - top
+    return q.astype(np.int8) - row.less
 
 
 def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
@@ -249,7 +327,7 @@ def is_finite(a: np.ndarray) -> bool:
     """Whether no float in an array is nan or inf, nor a number in its blocks."""
     if parts := _parts(a):
         return all(map(is_finite, parts))
-    if kind_of(a) == "BF16":
+    if "upper" in (a.dtype.names or ()):
         a = unpacked(a)
     names = a.dtype.names
     arrays = [a[name] for name in names] if names else [a]
@@ -282,9 +360,9 @@ class Packed:
         """Return the words of all rows, which are of one kind, in panels of NR rows, (panels,
         words, NR) uint32, of which zeros fill the last one.  They take the place of the blocks."""
         if self._panels is None:
-            block = IN_WORDS[self.kind]
+            row = KINDS[self.kind]
             P, K = self.shape
-            words = K // IN_PANELS[self.kind] * block.itemsize // 4
+            words = K // row.in_words * row.words.itemsize // 4
             self._panels = np.zeros((-(-P // NR), words, NR), np.uint32)
             for i, panel in enumerate(self._panels):
                 part = in_words(self.kind, self._blocks[i * NR:(i + 1) * NR]).view(np.uint32)
@@ -315,7 +393,7 @@ class Packed:
             return unpacked(self._blocks[rows])
         NR = self._panels.shape[2]
         words = np.ascontiguousarray(self._panels[rows // NR, :, rows % NR])
-        return _numbers(self.kind, words.view(IN_WORDS[self.kind]))
+        return _numbers(self.kind, words.view(KINDS[self.kind].words))
 
     def __len__(self) -> int:
         return self.shape[0]

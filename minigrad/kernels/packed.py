@@ -30,7 +30,7 @@ from numba.extending import intrinsic
 from minigrad.kernels.compiler.cache import cache_folder
 from minigrad.kernels.compiler.lanes import address, emit_fma, spread_value
 from minigrad.kernels.compiler.tiles import HERE, Size, engine_of
-from minigrad.packed import BITS, IN_PANELS, IN_WORDS, SIGNED, Packed
+from minigrad.packed import KINDS, Kind, Packed
 
 # Of a row of a table of matrices: where its panels are, how many, and their depth K; the addresses
 # of two functions, 0 for floats; of a block (for floats, of a number) the numbers and the words;
@@ -49,7 +49,8 @@ def functions_of(kind: str) -> tuple[int, ...]:
     """Return a kind's columns from MULTIPLY to WORDS."""
     engine = engine_of(f"packed.{kind}", cache_folder(), lambda: module_of(kind))
     _engines.append(engine)             # it holds the machine code
-    return (*map(engine.get_function_address, NAMES), IN_PANELS[kind], IN_WORDS[kind].itemsize // 4)
+    row = KINDS[kind]
+    return (*map(engine.get_function_address, NAMES), row.in_words, row.words.itemsize // 4)
 
 
 def rows_of_table(weight: Packed, NR: int, bias: int, following: int) -> list[list[int]]:
@@ -102,7 +103,7 @@ def module_of(kind: str, size: Size = HERE) -> ir.Module:
     zero = ir.Constant(vector, [0.0] * lanes)
     for name, zeros in zip(NAMES, ([zero] * size.NV, [])):
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
-        _define(function, kind, size.NV, zeros)
+        _define(function, KINDS[kind], size.NV, zeros)
     return module
 
 
@@ -126,9 +127,9 @@ def _define(function, kind, NV, zeros):
             sums = [emit_fma(builder, a_k, *pair) for pair in zip(row, sums)]
         else:
             _store(builder, row, builder.gep(c_at, [_i64(k * NV)]))
-    numbers = IN_PANELS[kind]
+    numbers = kind.in_words
     left = builder.sub(left, _i64(numbers))
-    steps = [numbers, IN_WORDS[kind].itemsize // 4 * NV, 0 if zeros else numbers * NV]
+    steps = [numbers, kind.words.itemsize // 4 * NV, 0 if zeros else numbers * NV]
     moved = [builder.gep(at, [_i64(step)]) for at, step in zip((a_at, b_at, c_at), steps)]
     for phi, value, following in zip(state, first, [left, *moved, *sums]):
         phi.add_incoming(value, function.entry_basic_block)
@@ -154,61 +155,63 @@ def _rows(builder, kind, b, NV, vector):
 
     def byte(n, signed):
         """Return a byte of the second words, as floats."""
-        return [_whole(builder, word, 8 * n, 8, signed, vector) for word in words(1)]
+        scales = [_bits(builder, word, 8 * n, 8, signed) for word in words(1)]
+        return [builder.sitofp(scale, vector) for scale in scales]
 
-    if kind == "F16":
+    names = kind.words.names
+    if "half" in names:
         yield halves(0)
         yield halves(1)
         return
-    if kind == "BF16":
+    if "upper" in names:
         for upper in range(2):
             yield [builder.bitcast(_upper(builder, word, upper), vector) for word in words(0)]
         return
-    is_super = kind.endswith("K")
     scale = d = halves(0)
-    has_m = "m" in IN_WORDS[kind].names
-    smallest = m = halves(1) if has_m else []
-    scaled = 16 if kind == "Q6_K" else 32       # numbers of a scale
-    for k in range(IN_PANELS[kind]):
-        n, rest = divmod(k, scaled)
-        if is_super and rest == 0:
-            scale = [builder.fmul(*pair) for pair in zip(d, byte(n, kind in SIGNED))]
-            if has_m:
+    smallest = m = halves(1) if "m" in names else []
+    for k in range(kind.in_words):
+        if kind.scaled and k % kind.scaled == 0:
+            n = k // kind.scaled
+            scale = [builder.fmul(*pair) for pair in zip(d, byte(n, kind.signed))]
+            if m:
                 below_zero = [builder.fmul(*pair) for pair in zip(m, byte(2 + n, signed=False))]
                 smallest = [builder.fneg(value) for value in below_zero]
         row, bit = place_of(kind, k)
-        q = [_whole(builder, word, bit, BITS[kind], kind in SIGNED, vector, 8 * (kind == "Q4_0"))
-             for word in words(row)]
-        if has_m:
+        q = [_whole(builder, word, bit, kind, vector) for word in words(row)]
+        if m:
             yield [emit_fma(builder, *three) for three in zip(q, scale, smallest)]
         else:
             yield [builder.fmul(*pair) for pair in zip(q, scale)]
 
 
-def place_of(kind: str, k: int) -> tuple[int, int]:
+def place_of(kind: Kind, k: int) -> tuple[int, int]:
     """Return the word of a block, and the first bit there, of its k-th number."""
-    first = 2 if kind.endswith("K") else 1
-    bits = BITS[kind]
-    if bits == 4:
-        upper, byte = divmod(k, IN_PANELS[kind] // 2)
+    first = 2 if kind.scaled else 1
+    if kind.bits == 4:
+        upper, byte = divmod(k, kind.in_words // 2)
         return first + byte // 4, 8 * (byte % 4) + 4 * upper
-    fit = 32 // bits
-    if kind == "Q5_0" and k >= 30:
-        return 0, 16 + bits * (k - 30)
-    return first + k // fit, 32 % bits + bits * (k % fit)
+    fit = 32 // kind.bits
+    row = first + k // fit
+    if row == kind.words.itemsize // 4:         # beyond the others: above d
+        return 0, 16 + kind.bits * (k % fit)
+    return row, 32 % kind.bits + kind.bits * (k % fit)
 
 
-def _whole(builder, word, bit, bits, signed, vector, less=0):
-    """Return the whole numbers of some bits of each word, as floats."""
+def _whole(builder, word, bit, kind, vector):
+    """Return the numbers of a kind that begin at a bit of each word, as floats."""
+    q = _bits(builder, word, bit, kind.bits, kind.signed)
+    if kind.less:
+        q = builder.sub(q, _all(word, kind.less))
+    return builder.sitofp(q, vector)
+
+
+def _bits(builder, word, bit, bits, signed):
+    """Return some bits of each word as whole numbers."""
     if signed:
         q = word if bit + bits == 32 else builder.shl(word, _all(word, 32 - bits - bit))
-        q = builder.ashr(q, _all(word, 32 - bits))
-    else:
-        q = builder.lshr(word, _all(word, bit))
-        q = builder.and_(q, _all(word, (1 << bits) - 1))
-    if less:
-        q = builder.sub(q, _all(word, less))
-    return builder.sitofp(q, vector)
+        return builder.ashr(q, _all(word, 32 - bits))
+    q = builder.lshr(word, _all(word, bit))
+    return builder.and_(q, _all(word, (1 << bits) - 1))
 
 
 def _upper(builder, word, upper):
