@@ -68,8 +68,8 @@ class Beginning:
             *text_problems]
         adapter_options = [getattr(s, name) for name in option_names(AdapterOptions)]
         if not lines and any(value is not None for value in adapter_options):
-            from model.lora.begin import problems_of_start
-            lines = problems_of_start(s, self.text, self.initial)
+            from model.lora.begin import start_problems
+            lines = start_problems(s, self.text, self.initial)
         return lines
 
     def model_config(self) -> TransformerConfig:
@@ -302,8 +302,8 @@ def load_initial(name: str, frozen: bool = False) -> Checkpoint:
         raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
                               ) from error
     if checkpoint.model.config.kind:
-        from model.lora.begin import refusal_of_an_adapter
-        raise CheckpointError(refusal_of_an_adapter(name, checkpoint.model))
+        from model.lora.begin import adapter_refusal
+        raise CheckpointError(adapter_refusal(name, checkpoint.model))
     if frozen:
         return checkpoint._replace(optimizer={})
     parameters = checkpoint.model.parameters()

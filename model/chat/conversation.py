@@ -32,13 +32,17 @@ class Conversation:
     ChatError : see `Template`.
     """
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, drawing: Drawing,
-                 system: str | None = None,
-                 most: int = 500,
-                 seed: int | None = None,
-                 stop: str | None = None,
-                 cache: bool = True,
-                 note: Note = print) -> None:
+    def __init__(
+            self,
+            model: Transformer,
+            tokenizer: Tokenizer,
+            drawing: Drawing,
+            system: str | None = None,
+            most: int = 500,
+            seed: int | None = None,
+            stop: str | None = None,
+            cache: bool = True,
+            note: Note = print) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.template = Template(tokenizer)
@@ -85,10 +89,19 @@ class Conversation:
     def _answer(self, ids):
         """Yield what follows these ids piece by piece."""
         tokenizer = self.tokenizer
-        text = Text(tokenizer.stream(ids), tokenizer.ends, self.stop, tokenizer.hidden)
+        text = Text(
+            tokenizer.stream(ids),
+            tokenizer.ends,
+            self.stop,
+            tokenizer.hidden)
         block_size = self.model.config.block_size
         most = min(self.most, block_size - len(ids))
-        steps = continue_texts(self.reader, [self.random], [text], most, self.drawing)
+        steps = continue_texts(
+            self.reader,
+            [self.random],
+            [text],
+            most,
+            self.drawing)
         count = 0
         for piece, in steps:
             yield piece

@@ -70,11 +70,12 @@ def _check_size(operator, left, right):
 
 def _as_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
     """Return JSON; Jinja's own filter escapes the signs of HTML."""
-    return json.dumps(value,
-                      ensure_ascii=ensure_ascii,
-                      indent=indent,
-                      separators=separators,
-                      sort_keys=sort_keys)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys)
 
 
 def _refuse(message):

@@ -14,12 +14,16 @@ def chat(checkpoint: Checkpoint, settings: Drawing) -> None:
     of `model.sample`."""
     drawing = Drawing(**{name: getattr(settings, name) for name in option_names(Drawing)})
     system = settings.system and text_or_file(settings.system)
-    conversation = Conversation(checkpoint.model, checkpoint.tokenizer, drawing, system,
-                                most=settings.max_new_tokens,
-                                seed=settings.seed,
-                                stop=settings.stop,
-                                cache=settings.cache,
-                                note=_to_standard_error)
+    conversation = Conversation(
+        checkpoint.model,
+        checkpoint.tokenizer,
+        drawing,
+        system,
+        most=settings.max_new_tokens,
+        seed=settings.seed,
+        stop=settings.stop,
+        cache=settings.cache,
+        note=_to_standard_error)
 
     def answer(question, number=0):
         if question.strip():
@@ -27,11 +31,12 @@ def chat(checkpoint: Checkpoint, settings: Drawing) -> None:
 
     question = text_or_file(settings.chat or settings.start)
     if settings.interactive:
-        continue_typed(question,
-                       check=checkpoint.tokenizer.encode,
-                       write=answer,
-                       typed="a question",
-                       written="its answer")
+        continue_typed(
+            question,
+            check=checkpoint.tokenizer.encode,
+            write=answer,
+            typed="a question",
+            written="its answer")
     else:
         answer(question)
 

@@ -53,11 +53,12 @@ class Template:
         """
         try:
             with at_most(MOST_LINES):
-                return self._program.render(messages=messages,
-                                            add_generation_prompt=True,
-                                            tools=None,
-                                            documents=None,
-                                            **self._tokens)
+                return self._program.render(
+                    messages=messages,
+                    add_generation_prompt=True,
+                    tools=None,
+                    documents=None,
+                    **self._tokens)
         except Exception as error:      # whatever a program of somebody else raises
             raise ChatError(f"the model's chat template cannot put this question: "
                             f"{shown(error)}; {REMEDY}") from error

@@ -26,7 +26,7 @@ from model.convert.model_file import (FormatError, Held, Lazy, ModelFile, Stored
                                       same_bits, shapes_of)
 from model.convert.safetensors import open_tensors, write_tensors
 from model.lora.adapted import PAIR
-from model.lora.base import path_of_base
+from model.lora.base import find_base
 from model.options import option_names
 from model.scoring import evaluate
 from model.transformer import Transformer
@@ -60,7 +60,7 @@ def read(path: pathlib.Path, checkpoint: Checkpoint, arrays: dict[str, np.ndarra
     with contextlib.ExitStack() as opened:
         opened.enter_context(contextlib.closing(arrays))
         try:
-            base = path_of_base(config, path)
+            base = find_base(config, path)
         except ValueError as error:
             raise FormatError(str(error)) from error
         pairs = {name: arrays[f"model/{name}"] for name, _ in checkpoint.model.named_parameters()}

@@ -21,7 +21,7 @@ from model.convert.adapter import PEFT_CONFIG, PEFT_NAME, PEFT_TENSORS
 from model.convert.model_file import FormatError, Stored, explain, some, text_of
 from model.convert.safetensors import open_tensors
 from model.lora.adapted import LAYERS, AdaptedConfig, AdaptedTransformer
-from model.lora.base import seal_of
+from model.lora.base import read_seal
 
 # Keys of its configuration, and the values of them that can be computed here
 FIXED = {"peft_type": ("LORA",), "bias": ("none", None), "use_dora": (False, None),
@@ -61,7 +61,7 @@ def read(folder: pathlib.Path, base: str) -> tuple[AdaptedTransformer, Tokenizer
             lora_alpha=float(times * alpha),
             lora_layers=",".join(layers),
             base=str(path),
-            base_seal=seal_of(path)))
+            base_seal=read_seal(path)))
         for name, p in model.named_parameters():
             module, is_first = name[:-len("lora_a")], name.endswith("lora_a")
             a = np.zeros(p.shape, np.float32)

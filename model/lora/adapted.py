@@ -48,14 +48,25 @@ class AdaptedConfig(TransformerConfig):
 class AdaptedLinear(Linear):
     """A linear layer and its pair: (..., inputs) -> (..., outputs)."""
 
-    def __init__(self, linear: Linear, rank: int, scale: float, rng: Rng, dtype: type) -> None:
+    def __init__(
+            self,
+            linear: Linear,
+            rank: int,
+            scale: float,
+            rng: Rng,
+            dtype: type) -> None:
         outputs, inputs = linear.weight.shape
         self.weight = linear.weight
         if linear.bias is not None:
             self.bias = linear.bias
         self.scale = scale
         # The variance of PyTorch's linear layers, which PEFT takes for A, too.
-        self.lora_a = normal(rng, (rank, inputs), math.sqrt(1 / (3 * inputs)), dtype)
+        std = math.sqrt(1 / (3 * inputs))
+        self.lora_a = normal(
+            rng,
+            (rank, inputs),
+            std,
+            dtype)
         self.lora_b = full((outputs, rank), 0, dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -132,7 +143,7 @@ class AdaptedTransformer(Transformer):
 
     def __init__(self, config: AdaptedConfig, seed: int = 0, dtype: type = np.float32) -> None:
         super().__init__(config, dtype=None)
-        if mistakes := problems_of_adapter(config):
+        if mistakes := adapter_problems(config):
             raise ValueError(mistakes[0])
         rng = generator(seed, "weights", 1)
         scale = config.lora_alpha / config.lora
@@ -141,7 +152,12 @@ class AdaptedTransformer(Transformer):
             for name in config.lora_layers.split(","):
                 part, layer = LAYERS[name].split(".")
                 module = getattr(block, part)
-                adapted = AdaptedLinear(getattr(module, layer), config.lora, scale, rng, dtype)
+                adapted = AdaptedLinear(
+                    getattr(module, layer),
+                    config.lora,
+                    scale,
+                    rng,
+                    dtype)
                 setattr(module, layer, adapted)
 
     def __repr__(self) -> str:
@@ -191,20 +207,20 @@ class AdaptedTransformer(Transformer):
             setattr(modules[module], name, p)
 
 
-def problems_of_adapter(config: AdaptedConfig) -> list[str]:
+def adapter_problems(config: AdaptedConfig) -> list[str]:
     """Return a line for each mistake of an adapter: layers that are not there, or a rank that is
     above the smaller side of one of their matrices."""
     block = Transformer(dataclasses.replace(config, n_layer=1), dtype=None).blocks[0]
     linears = {name: attrgetter(path)(block) for name, path in LAYERS.items()}
-    there = [name for name, linear in linears.items() if linear is not None]
-    chosen = config.lora_layers.split(",")
+    known = [name for name, linear in linears.items() if linear is not None]
+    names = config.lora_layers.split(",")
     lines = []
-    for name in chosen:
-        if name not in there:
+    for name in names:
+        if name not in known:
             lines.append(f"lora_layers {shown(name) or repr(name)} is no layer of this model, "
-                         f"whose blocks have {', '.join(there)}; give some of these, with commas "
+                         f"whose blocks have {', '.join(known)}; give some of these, with commas "
                          "between")
-        elif chosen.count(name) > 1:
+        elif names.count(name) > 1:
             lines.append(f"lora_layers has {shown(name)} twice; give each layer once")
         elif config.lora > (most := min(linears[name].weight.shape)):
             lines.append(f"lora {config.lora} is above {most}, the smaller side of the matrix "

@@ -13,7 +13,7 @@ from model.transformer import Transformer
 _loaded = {}        # the base that was read last, by its seal
 
 
-def seal_of(path: pathlib.Path) -> str:
+def read_seal(path: pathlib.Path) -> str:
     """Return the seal of a checkpoint: the sha256 of its bytes."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - SEAL))
@@ -27,7 +27,7 @@ def share(base: Transformer, seal: str) -> Transformer:
     return base
 
 
-def path_of_base(config: AdaptedConfig, adapter: pathlib.Path) -> pathlib.Path:
+def find_base(config: AdaptedConfig, adapter: pathlib.Path) -> pathlib.Path:
     """Return where the base of the checkpoint `adapter` is, which has this configuration.
 
     Raises
@@ -39,7 +39,7 @@ def path_of_base(config: AdaptedConfig, adapter: pathlib.Path) -> pathlib.Path:
     if not path.exists():
         raise ValueError(f"{of}, which is not there; put it back, or a link to it")
     try:
-        seal = seal_of(path)
+        seal = read_seal(path)
     except OSError as error:
         raise ValueError(f"{of}, which cannot be read: {error.strerror or error}; get the right to "
                          "read it, or put the file back") from error
@@ -61,7 +61,7 @@ def take_base(model: AdaptedTransformer, adapter: pathlib.Path,
     ValueError : the base is not where it was, or is another one now, or damaged.
     """
     seal = model.config.base_seal
-    path = path_of_base(model.config, adapter)
+    path = find_base(model.config, adapter)
     base = _loaded.get(seal) or share(load(path).model, seal)
     try:
         model.take_base(base)

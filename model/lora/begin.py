@@ -9,15 +9,15 @@ from model.answers import command_line
 from model.checkpoint import Checkpoint, checkpoint_path
 from model.config import TransformerConfig
 from model.count.sizes import trained
-from model.lora.adapted import LAYERS, AdaptedConfig, AdaptedTransformer, problems_of_adapter
-from model.lora.base import seal_of, share
+from model.lora.adapted import LAYERS, AdaptedConfig, AdaptedTransformer, adapter_problems
+from model.lora.base import read_seal, share
 from model.settings import Settings
 from model.transformer import Transformer
 
 ALPHA = 2       # alpha / rank, if no alpha is given
 
 
-def problems_of_start(s: Settings, text: data.Text, initial: Checkpoint | None) -> list[str]:
+def start_problems(s: Settings, text: data.Text, initial: Checkpoint | None) -> list[str]:
     """Return a line for each setting of a run that does not go with an adapter, or is for one that
     is not there."""
     if not s.lora:
@@ -42,11 +42,11 @@ def problems_of_start(s: Settings, text: data.Text, initial: Checkpoint | None) 
         lines.append(f"the text has {number_of(len(new), 'character')} that the model in "
                      f"{s.init_from} does not know, as {new[0]!r}, and an adapter cannot learn "
                      "what is not in its frozen table; take them out, or train without --lora")
-    lines += [f"--{line}" for line in problems_of_adapter(adapted_config(initial.model.config, s))]
+    lines += [f"--{line}" for line in adapter_problems(adapted_config(initial.model.config, s))]
     return lines
 
 
-def refusal_of_an_adapter(name: str, model: AdaptedTransformer) -> str:
+def adapter_refusal(name: str, model: AdaptedTransformer) -> str:
     """Return why a new run cannot begin with a model that has an adapter, and what to do."""
     merge = command_line("model.convert", name, "merged.npz", "--merge")
     return (f"--init_from {name} is an adapter of {model.config.base}, and a new run begins with a "
@@ -65,7 +65,7 @@ def adapted_config(config: TransformerConfig, s: Settings) -> AdaptedConfig:
         lora_alpha=ALPHA * s.lora if s.lora_alpha is None else s.lora_alpha,
         lora_layers=",".join(layers) if s.lora_layers is None else s.lora_layers,
         base=str(path),
-        base_seal=seal_of(path))
+        base_seal=read_seal(path))
 
 
 def make_adapted(config: AdaptedConfig, seed: int, base: Transformer) -> AdaptedTransformer:

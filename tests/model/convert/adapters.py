@@ -5,7 +5,7 @@ import numpy as np
 
 from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig, save_checkpoint
-from model.lora.base import seal_of
+from model.lora.base import read_seal
 from tests.kit import normal
 from tests.model.lora.adapters import adapted, trained_a_little
 
@@ -25,7 +25,7 @@ def saved_adapter(config, folder, training=None, **changed):
         p.data += 0.12 * normal(*p.shape, seed=n, dtype=p.dtype)
     path = folder / "base" / "ckpt.npz"
     save_checkpoint(path, base, CharTokenizer.of(CHARACTERS))
-    model = trained_a_little(adapted(config, base, base=str(path), base_seal=seal_of(path),
+    model = trained_a_little(adapted(config, base, base=str(path), base_seal=read_seal(path),
                                      **changed))
     save_checkpoint(folder / "on" / "ckpt.npz", model, CharTokenizer.of(CHARACTERS), training)
     return model
