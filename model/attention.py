@@ -16,8 +16,8 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.nn import Linear, Module, Rng
-from minigrad.ops import RotaryScaling, check_heads
+from minigrad.nn import Linear, Module, RMSNorm, Rng
+from minigrad.ops import NORM_EPS, RotaryScaling, check_heads
 from model.config import head_problems
 from model.layers import STD
 
@@ -69,6 +69,11 @@ class AttentionOptions:
         See `mg.rotary`.
     qk_norm : divide queries and keys by their root mean square, head by head.  See `mg.qk_norm`.
     rotary_scaling : how rotations are slowed for longer texts, or None.
+    head_dim : the channels of a head, d_out / num_heads by default.
+    qk_gain : with qk_norm, multiply each channel of a head by a learnt factor, one of queries and
+        one of keys, before they are rotated  (Yang et al. 2025, "Qwen3 Technical Report",
+        section 2).
+    norm_eps : added to the mean square by qk_norm.
     out_bias : whether the output projection has a bias; None for what `bias` says.
     std_out : the standard deviation of the initial weights of the output projection.
 
@@ -81,6 +86,9 @@ class AttentionOptions:
     std_out: float = STD
     rotary_scaling: RotaryScaling | None = None
     out_bias: bool | None = None
+    head_dim: int | None = None
+    qk_gain: bool = False
+    norm_eps: float = NORM_EPS
 
 
 class MultiHeadAttention(Module):
@@ -88,12 +96,14 @@ class MultiHeadAttention(Module):
     A position attends to itself and to those before it.
 
     The query, key and value matrices of all heads are the rows of one weight, `qkv`, so that one
-    product makes them all.  A head has D = d_out / num_heads channels.  Dropout applies to the
+    product makes them all.  A head has D = d_out / num_heads channels, if no option says otherwise.
+    Dropout applies to the
     attention weights, as in GPT-2.  Weights are drawn from `rng`, or else from the generator of the
     process (`mg.manual_seed`): normal, with a standard deviation of 0.02; biases are 0.
 
     Source: Vaswani et al. 2017, section 3.2.2.
     """
+    query_norm = key_norm = None
 
     def __init__(
             self,
@@ -108,12 +118,16 @@ class MultiHeadAttention(Module):
         H = num_heads
         G = H if options.num_kv_heads is None else options.num_kv_heads
         check_heads(H, G)
-        mistakes = head_problems(d_out, H, names=("d_out", "num_heads", "num_kv_heads", ""))
+        mistakes = head_problems(
+            d_out,
+            H,
+            head_dim=options.head_dim,
+            names=("d_out", "num_heads", "num_kv_heads", "", "head_dim"))
         if mistakes:
             raise ValueError(mistakes[0])
         self.heads = H
         self.kv_heads = G
-        self.d_head = d_out // H
+        self.d_head = d_out // H if options.head_dim is None else options.head_dim
         self.options = options
         self.qkv = Linear(
             d_in,
@@ -122,8 +136,11 @@ class MultiHeadAttention(Module):
             rng=rng,
             std=STD,
             dtype=dtype)
+        if options.qk_norm and options.qk_gain:
+            self.query_norm = RMSNorm(self.d_head, dtype, options.norm_eps)
+            self.key_norm = RMSNorm(self.d_head, dtype, options.norm_eps)
         self.out = Linear(
-            d_out,
+            H * self.d_head,
             d_out,
             bias if options.out_bias is None else options.out_bias,
             rng=rng,
@@ -148,12 +165,15 @@ class MultiHeadAttention(Module):
         qkv = self.qkv(x)
         turned = self.heads + self.kv_heads         # heads of queries and keys
         base = self.options.rotary_base
-        if self.options.qk_norm:
+        if self.query_norm is not None:
+            qkv = self.norm_heads(qkv)
+        elif self.options.qk_norm:
             return mg.qk_norm(
                 qkv,
                 turned,
                 self.d_head,
                 base,
+                self.options.norm_eps,
                 first=first,
                 scaling=self.options.rotary_scaling)
         if base is not None:
@@ -165,6 +185,14 @@ class MultiHeadAttention(Module):
                 first=first,
                 scaling=self.options.rotary_scaling)
         return qkv
+
+    def norm_heads(self, qkv: Tensor) -> Tensor:
+        """Normalise each head of queries and keys, with their gains: (..., T, W) -> (..., T, W)."""
+        H, G = self.heads, self.kv_heads
+        by_head = qkv.reshape(*qkv.shape[:-1], -1, self.d_head)         # (..., T, H + 2 G, D)
+        query, key, value = mg.split(by_head, [H, H + G], axis=-2)
+        normed = mg.concatenate([self.query_norm(query), self.key_norm(key), value], axis=-2)
+        return normed.reshape(*qkv.shape)
 
     def weights(self, x: Tensor) -> np.ndarray:
         """Return each head's attention weights, by the plain formula, without dropout:

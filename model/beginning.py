@@ -370,8 +370,8 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
     """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
 
     For each parameter: itself, its gradient, and the optimiser's state.  For each token: in a
-    block, 6 C, its keys and values, and the hidden channels of the MLP, three times where it has a
-    gate; outside the blocks, 4 C and three times the V logits.
+    block, 4 C, its queries, keys and values, what attention mixes, and the hidden channels of the
+    MLP, three times where it has a gate; outside the blocks, 4 C and three times the V logits.
     """
     from model.count.sizes import parameters, state
     if config.kind:
@@ -382,7 +382,8 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
     config = config.resolved()
     C = config.n_embd
     gated = config.activation == "swiglu"
-    block_numbers = 6 * C + 2 * config.n_kv_head * config.d_head + config.n_inner * (1 + 2 * gated)
+    heads = 2 * (config.n_head + config.n_kv_head)
+    block_numbers = 4 * C + heads * config.head_dim + config.n_inner * (1 + 2 * gated)
     token_numbers = config.n_layer * block_numbers + 4 * C + 3 * config.vocab_size
     return 4 * (numbers + batch_size * config.block_size * token_numbers)
 

@@ -80,7 +80,7 @@ class KVCache:
         """Return what the attention of block i gives for positions from `after` on,
         (B, T, C) -> (B, T, C), and keep their keys and values."""
         layer = self.model.blocks[i].attention
-        B, T, C = x.shape
+        B, T, _ = x.shape
         end = after + T
         query, key, value = layer.split(layer.project(x, after))                # (B, H, T, D)
         self.keys[i][:, :, after:end] = key.data
@@ -93,7 +93,7 @@ class KVCache:
             keys,
             values,
             mask)                         # (B, H, T, D)
-        return layer.out(mixed.swapaxes(1, 2).reshape(B, T, C))
+        return layer.out(mixed.swapaxes(1, 2).reshape(B, T, -1))
 
     def draw(self, ids: np.ndarray, after: int, u: np.ndarray, drawing: Drawing) -> np.ndarray:
         """Read ids, then draw a character for each column of u (B, n), and read all but the last;

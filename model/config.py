@@ -19,7 +19,7 @@ ALL = *USERS, TWIN
 POSITIONS = {"learned": ALL, "sinusoidal": USERS, "rotary": ALL}
 NORMS = {"layer": ALL, "rms": ALL, "rms_gain": USERS}
 ACTIVATIONS = {"gelu": ALL, "relu2": ALL, "gelu_tanh": USERS, "swiglu": USERS}
-HEADS = ("n_embd", "n_head", "n_kv_head", "position")
+HEADS = ("n_embd", "n_head", "n_kv_head", "position", "head_dim")
 TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
 
 
@@ -107,6 +107,12 @@ class ModelOptions:
         USERS,
         unset="n_head",
         at_least=1)
+    head_dim: int = option(
+        None,
+        "channels of a head, D",
+        USERS,
+        unset="n_embd / n_head",
+        at_least=1)
     position: str = option("learned", f"what tells positions apart: {', '.join(POSITIONS)}",
                            choices=POSITIONS)
     norm: str = option("layer", f"before each part of a block and at the end: {', '.join(NORMS)}; "
@@ -141,8 +147,7 @@ class ImportedOptions:
     """What imported models have: options that a run takes from its initial model, without flags."""
     norm_eps: float = option(
         NORM_EPS,
-        "added before the root is taken, in the norms of the blocks "
-        "and the last",
+        "added before the root is taken, in all norms",
         USERS,
         above=0)
     n_inner: int = option(
@@ -183,6 +188,10 @@ class ImportedOptions:
         "positions in which a channel makes less than a turn that rotary_factor slows",
         (KERNEL, FILES),
         at_least=1)
+    qk_gain: bool = option(
+        False,
+        "with qk_norm, a factor for each channel of queries and keys, before they are rotated",
+        (KERNEL, FILES))
     tied: bool = option(True, "the token table is also the output's weights", USERS)
 
 
@@ -196,7 +205,8 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
             self.n_embd,
             self.n_head,
             self.n_kv_head,
-            self.position)
+            self.position,
+            self.head_dim)
         if mistakes:
             raise ValueError(mistakes[0])
         for field in fields(self):      # NumPy's numbers round otherwise, and make float64 of more
@@ -219,7 +229,7 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
     @property
     def d_head(self) -> int:
         """The number of channels of a head, D."""
-        return self.n_embd // self.n_head
+        return self.resolved().head_dim
 
     @property
     def rotary_scaling(self) -> RotaryScaling | None:
@@ -230,7 +240,8 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
 
     def resolved(self) -> "TransformerConfig":
         """Return the same configuration with no option unset (None)."""
-        usual = {"n_kv_head": self.n_head, "n_inner": 4 * self.n_embd,
+        usual = {"n_kv_head": self.n_head, "head_dim": self.n_embd // self.n_head,
+                 "n_inner": 4 * self.n_embd,
                  "attention_bias": self.bias, "mlp_bias": self.bias}
         unset = {name: value for name, value in usual.items() if getattr(self, name) is None}
         resolved = replace(self, **unset)
@@ -244,16 +255,21 @@ def head_problems(
         heads: int,
         kv_heads: int | None = None,
         position: str = "",
+        head_dim: int | None = None,
         names: Sequence[str] = HEADS) -> list[str]:
     """Return a line for channels that do not split into heads, and one for heads that cannot share
     those of keys and values, with the remedy.  `names` are what the arguments are called."""
-    if min(channels, heads) < 1:        # `problems` answers that
+    if min(channels, heads, head_dim or 1) < 1:     # `problems` answers that
         return []
     lines = []
-    channels_name, heads_name, kv_heads_name, position_name = names
+    channels_name, heads_name, kv_heads_name, position_name, head_dim_name = names
     step = 2 * heads if position == "rotary" else heads     # from one possible number to the next
     rest = channels % step
-    if rest:
+    if head_dim is not None:
+        if position == "rotary" and head_dim % 2:
+            lines.append(f"{head_dim_name} {head_dim} is odd, and {position_name} rotary turns "
+                         f"pairs of channels; take {head_dim_name} {head_dim + 1}")
+    elif rest:
         what = "heads"
         if channels % heads == 0:
             what += f" of an even number of channels, which {position_name} rotary needs"

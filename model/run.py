@@ -78,11 +78,12 @@ def muon_groups(model: Transformer) -> list[dict]:
     """Return Muon's parameter groups, the matrices of the blocks: those that pack queries, keys and
     values, which Muon updates one by one, and the others."""
     config = model.config
+    n_q = config.n_head * config.d_head
     n_k = config.kv_heads * config.d_head
     packed = [block.attention.qkv.weight for block in model.blocks]
     other = [p for block in model.blocks for p in block.parameters()
              if p.ndim == 2 and p is not block.attention.qkv.weight]
-    return [{"params": packed, "sections": (config.n_embd, n_k, n_k)}, {"params": other}]
+    return [{"params": packed, "sections": (n_q, n_k, n_k)}, {"params": other}]
 
 
 @dataclasses.dataclass

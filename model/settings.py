@@ -164,6 +164,7 @@ class Settings(SavingOptions, AdapterOptions, TrainingOptions, ModelOptions, Run
             self.n_head,
             self.n_kv_head,
             self.position,
+            self.head_dim,
             names=[f"--{name}" for name in HEADS])
         return [*(f"--{line}" for line in problems(self)), *thread_problems(self.threads),
                 *heads]

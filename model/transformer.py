@@ -53,7 +53,10 @@ class Block(Module):
             qk_norm=config.qk_norm,
             std_out=std_out,
             rotary_scaling=config.rotary_scaling,
-            out_bias=config.attention_out_bias)
+            out_bias=config.attention_out_bias,
+            head_dim=config.head_dim,
+            qk_gain=config.qk_gain,
+            norm_eps=config.norm_eps)
         self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(
             d_in=C,

@@ -29,6 +29,8 @@ SETTINGS = [
     ("--n_embd 30", "--n_head 4 ... --n_embd 24 or 32"), ("--n_embd 3", "take --n_embd 8"),
     ("--n_embd 36 --position learned --n_head 8", "take --n_embd 32 or 40"),
     ("--n_kv_head 3", "--n_head 4 ... take --n_kv_head 1, 2 or 4"),
+    ("--head_dim 0", "at least 1"),
+    ("--head_dim 5 --position rotary", "--head_dim 5 is odd ... take --head_dim 6"),
     ("--n_kv_head 2 --n_head 1", "take --n_kv_head 1"), ("--n_kv_head 0", "at least 1"),
     ("--on_nan go_on", "stop or skip"),
     ("--position rotory", "sinusoidal ... did you mean rotary?"),

@@ -51,6 +51,7 @@ class Weights(NamedTuple):
     biases: C1      # of one matrix after another, for whole panels
     matrices: I2
     ngrams: C2      # embeddings, (rows, C)
+    heads: C3       # gains of the norms of queries and keys, (L, 2, D); (L, 2, 0) if they have none
 
 
 class Cache(NamedTuple):
@@ -86,7 +87,7 @@ class Scratch(NamedTuple):
     `normed`, `scores`, `mix` and `unpacked`.  Rows that a product writes have room for whole
     panels."""
     x: C2           # (N, C)
-    mixed: C2       # (N, C)
+    mixed: C2       # (N, C) or (N, H D), whichever is wider
     wide: C2        # (N, the most columns)
     logits: C2      # (B, V)
     normed: C3      # (threads, N, C)
@@ -139,10 +140,11 @@ def decode_kernel(weights: Weights, cache: Cache, options: Options, draw: Draw, 
     S = cache.keys.shape[3] * NR
     real = logits.dtype
     panels = weights.matrices[:, PANELS]
-    widest = max(panels[QKV], panels[GATE] + panels[UP])
+    widest = max(panels[QKV], panels[OUT], panels[GATE] + panels[UP])
+    channels = max(panels[OUT] * NR, weights.matrices[OUT, DEPTH])      # H D may be more than C
     scratch = Scratch(
         np.empty((N, C), real),
-        np.empty((N, panels[OUT] * NR), real),
+        np.empty((N, channels), real),
         np.empty((N, widest * NR), real),
         logits,
         np.empty((threads, N, C), real),
@@ -385,17 +387,18 @@ def attend(b, group, layer, T, t, thread, work):
     scores = scratch.scores[thread, :T]
     mix = scratch.mix[thread, :T]
     scale = scores.dtype.type(D ** -0.5)
+    gains = work.weights.heads[layer]
     for i in range(T):
         s = t + i
         key = head_of(qkv, i, H + group, D)
         value = head_of(qkv, i, H + G + group, D)
-        turn_and_norm(key, s, cache, work.options)
+        turn_and_norm(key, gains[1], s, cache, work.options)
         for d in range(D):
             keys[s // NR, d, s % NR] = key[d]
             values[d // NR, s, d % NR] = value[d]
     for h in share(H, group, G):
         for i in range(T):
-            turn_and_norm(head_of(qkv, i, h, D), t + i, cache, work.options)
+            turn_and_norm(head_of(qkv, i, h, D), gains[0], t + i, cache, work.options)
         product(qkv[:, h * D:], keys, D * NR, D, scores, 0, range((t + T - 1) // NR + 1))
         for i in range(T):
             visible = t + i + 1
@@ -414,10 +417,15 @@ def head_of(x, i, h, D):
 
 
 @serial
-def turn_and_norm(head, s, cache, options):
+def turn_and_norm(head, gains, s, cache, options):
+    """Rotate a head and norm it.  With gains, which are of channels, the norm comes first."""
+    if gains.size:
+        norm_head(head, options.qk_eps)
+        for d in range(head.size):
+            head[d] *= gains[d]
     if cache.cos.size:
         rotate_row(head, cache.cos[s], cache.sin[s], head)
-    if options.qk_eps > 0:
+    if options.qk_eps > 0 and not gains.size:
         norm_head(head, options.qk_eps)
 
 

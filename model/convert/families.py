@@ -1,10 +1,11 @@
-"""GPT-2, Llama, Qwen2 and Arcee: how a format names their options and stores their weights.  The
-tables here are of Hugging Face's classes; those of `gguf` and `nanogpt` are made of them.
+"""GPT-2, Llama, Qwen2, Qwen3 and Arcee: how a format names their options and stores their weights.
+The tables here are of Hugging Face's classes; those of `gguf` and `nanogpt` are made of them.
 
     GPT2LMHeadModel     learned positions, layer norm, biases everywhere; the linear weights of its
                         blocks are (inputs, outputs), by the class Conv1D, and ours are transposed
     LlamaForCausalLM    rotary positions (RoPE), RMS norm with gains, gated SiLU (SwiGLU)
     Qwen2ForCausalLM    the same with biases of queries, keys and values
+    Qwen3ForCausalLM    Llama's, with a norm of each head of queries and keys, and its gains
     ArceeForCausalLM    Llama's with an MLP that has no gate
 
 Llama 3.1 and later models slow their rotations (`RotaryScaling`).
@@ -13,9 +14,9 @@ A part that the class has and our model lacks is written as numbers that change 
 0, gains of 1.
 
 Rotary positions rotate pairs of channels.  Ours are neighbours, 2i and 2i + 1; theirs are i and
-i + D/2 of a head of D channels.  So the rows of queries and keys are reordered.
+i + D/2 of a head of D channels.  So the rows of queries and keys are reordered, and their gains.
 
-Source: the configuration_*.py and modeling_*.py of gpt2, llama, qwen2 and arcee, and
+Source: the configuration_*.py and modeling_*.py of gpt2, llama, qwen2, qwen3 and arcee, and
 modeling_rope_utils.py, in transformers 5.23.
 """
 import math
@@ -30,11 +31,12 @@ import numpy as np
 
 from minigrad.packed import below, rows_of_blocks, unpacked
 from minigrad.words import any_of, shown
-from model.config import FILES, TransformerConfig, unknown_options
+from model.config import FILES, ModelOptions, TransformerConfig, unknown_options
 from model.convert.model_file import (FormatError, Lazy, Stored, check_shapes, explain,
                                       shapes_of)
-from model.options import as_flags
+from model.options import as_flags, option_names
 
+FLAGS = option_names(ModelOptions)       # which a model can be trained with
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu2": "relu2"}       # ours: theirs
 
@@ -79,12 +81,13 @@ LLAMA = Family(
     dict(position="rotary", norm="rms_gain", attention_out_bias=None),
     {"vocab_size": "vocab_size", "block_size": "max_position_embeddings", "n_embd": "hidden_size",
      "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
-     "n_kv_head": "num_key_value_heads", "n_inner": "intermediate_size",
-     "norm_eps": "rms_norm_eps", "rotary_base": "rope_theta", "activation": "hidden_act",
+     "n_kv_head": "num_key_value_heads", "head_dim": "head_dim",
+     "n_inner": "intermediate_size", "norm_eps": "rms_norm_eps", "rotary_base": "rope_theta",
+     "activation": "hidden_act",
      "attention_bias": "attention_bias", "mlp_bias": "mlp_bias", "tied": "tie_word_embeddings"},
-    {"head_dim": "d_head", "rope_parameters": "rope_parameters"},
-    {"num_key_value_heads": None, "rms_norm_eps": 1e-6, "attention_bias": False, "mlp_bias": False,
-     "tie_word_embeddings": False, "rope_theta": TransformerConfig.rotary_base,
+    {"rope_parameters": "rope_parameters"},
+    {"num_key_value_heads": None, "head_dim": None, "rms_norm_eps": 1e-6, "attention_bias": False,
+     "mlp_bias": False, "tie_word_embeddings": False, "rope_theta": TransformerConfig.rotary_base,
      "hidden_act": "silu"},
     {"pretraining_tp": 1, "rope_interleaved": False}, {"swiglu": "silu"},
     {"token_embedding": "model.embed_tokens", "norm1": "model.layers.{}.input_layernorm",
@@ -104,7 +107,16 @@ QWEN2 = LLAMA._replace(
     keys={option: key for option, key in LLAMA.keys.items() if option not in IN_QWEN2},
     defaults={key: value for key, value in LLAMA.defaults.items() if key not in IN_QWEN2},
     fixed={"use_sliding_window": False})
-FAMILIES = {family.name: family for family in (GPT2, LLAMA, QWEN2, ARCEE)}
+NO_BIASES = dict(attention_bias=False, attention_out_bias=False, mlp_bias=False)
+QWEN3 = LLAMA._replace(
+    name="qwen3", architecture="Qwen3ForCausalLM",
+    options=LLAMA.options | NO_BIASES | dict(qk_norm=True, qk_gain=True),
+    keys=QWEN2.keys,
+    defaults=QWEN2.defaults | {"head_dim": 128},
+    fixed={"use_sliding_window": False, "attention_bias": False},
+    names=LLAMA.names | {"attention.query_norm": "model.layers.{}.self_attn.q_norm",
+                         "attention.key_norm": "model.layers.{}.self_attn.k_norm"})
+FAMILIES = {family.name: family for family in (GPT2, LLAMA, QWEN2, QWEN3, ARCEE)}
 
 
 def family_of(config: TransformerConfig, known: Mapping[str, Family] = FAMILIES) -> Family:
@@ -118,11 +130,17 @@ def family_of(config: TransformerConfig, known: Mapping[str, Family] = FAMILIES)
         family = known["llama"]
         if config.activation not in family.activations:
             family = known.get("arcee", family)
+        elif config.qk_norm:
+            family = known["qwen3"]
         elif has_options(config, IN_QWEN2):
             family = known["qwen2"]
     wanted = {"ngrams": 1, "qk_norm": False, "position": family.options["position"]}
+    if family.name == "qwen3":
+        wanted |= {"qk_norm": True, "bias": False} | NO_BIASES
+    else:       # whose classes ask for it, also where head_dim says otherwise
+        wanted["n_embd"] = config.n_head * math.ceil(config.n_embd / config.n_head)
     if family.name == "gpt2":
-        wanted["n_kv_head"] = config.n_head
+        wanted |= {"n_kv_head": config.n_head, "head_dim": wanted["n_embd"] // config.n_head}
     elif config.norm == "layer":
         wanted["norm"] = "rms"
     if config.activation not in family.activations:
@@ -130,10 +148,11 @@ def family_of(config: TransformerConfig, known: Mapping[str, Family] = FAMILIES)
     own = asdict(config.resolved())
     lacking = {name: value for name, value in wanted.items() if own[name] != value}
     if lacking:
+        flags = as_flags({name: value for name, value in lacking.items() if name in FLAGS})
+        train = f"train a model with {' '.join(flags)}, or " if flags else ""
         raise FormatError(f"{family.name}, the nearest architecture, has no "
-                          f"{any_of([f'{name} {own[name]}' for name in lacking])}; train a model "
-                          f"with {' '.join(as_flags(lacking))}, or convert this one to a "
-                          ".safetensors file, which has all its parts")
+                          f"{any_of([f'{name} {own[name]}' for name in lacking])}; {train}convert "
+                          "this one to a .safetensors file, which has all its parts")
     return family
 
 
@@ -204,6 +223,8 @@ def configuration(path: object, found: Mapping[str, object], family: Family, **k
         options["activation"] = ours[0]
     with explain(f"{path} describes no model", errors=(TypeError, ValueError)):
         config = TransformerConfig(**family.options | options | known)
+        if config.n_head * config.d_head == config.n_embd:      # as usual
+            config = replace(config, head_dim=None)
     expected = settings(config, family) | family.fixed
     for key, value in said.items():
         if not same(value, expected.get(key, value)):
@@ -260,15 +281,16 @@ def layout(config: TransformerConfig, family: Family, tensors: float = math.inf
            ) -> dict[str, list[Piece]]:
     """Return how a file of so many tensors, which can claim 10^12 layers, stores each parameter, by
     our names."""
-    C = config.n_embd
+    q = config.n_head * config.d_head
     kv = config.kv_heads * config.d_head
     half = config.d_head // 2 * family.in_halves
-    qkv = [(slice(0, C), half), (slice(C, C + kv), half), (slice(C + kv, C + 2 * kv), 0)]
+    qkv = [(slice(0, q), half), (slice(q, q + kv), half), (slice(q + kv, q + 2 * kv), 0)]
     found = {}
     for name, shape in shapes_of(config, tensors).items():
         _, block, module, leaf = re.fullmatch(r"(blocks\.(\d+)\.)?(.+)\.(.+)", name).groups()
         theirs = family.names[module].format(block).split()
-        parts = qkv if len(theirs) == len(qkv) else [(slice(0, shape[0]), 0)]
+        pairs = half if module in ("attention.query_norm", "attention.key_norm") else 0
+        parts = qkv if len(theirs) == len(qkv) else [(slice(0, shape[0]), pairs)]
         transposed = family.conv1d and block is not None and len(shape) == 2
         found[name] = []
         for their_module, (rows, pairs) in zip(theirs, parts):

@@ -1,9 +1,9 @@
-"""GGUF files, as llama.cpp runs them: a model of architecture llama, qwen2 or gpt2, however it is
-quantised.
+"""GGUF files, as llama.cpp runs them: a model of architecture llama, qwen2, qwen3 or gpt2, however
+it is quantised.
 
 The weights become float32; a checkpoint keeps blocks that `minigrad.packed` knows as they are.  The
 rows of queries and keys of a llama are in our order already, as llama.cpp rotates neighbouring
-channels there; those of a qwen2 are not.
+channels there; those of a qwen2 or qwen3 are not.
 
 The library gguf reads the file, and knows how tensors are quantised.
 
@@ -46,17 +46,23 @@ NAMES = {       # our modules -> theirs; see families.Family
 
 LLAMA = families.LLAMA._replace(
     keys=KEYS | {"n_kv_head": "attention.head_count_kv", "rotary_base": "rope.freq_base",
+                 "head_dim": "attention.key_length",
                  "norm_eps": "attention.layer_norm_rms_epsilon"},
     repeats=REPEATS, fixed=FIXED, in_halves=False,
-    defaults={"attention.head_count_kv": None, "rope.freq_base": TransformerConfig.rotary_base},
+    defaults={"attention.head_count_kv": None, "attention.key_length": None,
+              "rope.freq_base": TransformerConfig.rotary_base},
     names=NAMES | {"attention.qkv": "blk.{0}.attn_q blk.{0}.attn_k blk.{0}.attn_v"})
 QWEN2 = families.QWEN2._replace(
     keys=LLAMA.keys, repeats=REPEATS, fixed=FIXED, defaults=LLAMA.defaults, names=LLAMA.names)
+QWEN3 = families.QWEN3._replace(
+    keys=LLAMA.keys, repeats=REPEATS, fixed=FIXED, defaults=LLAMA.defaults,
+    names=LLAMA.names | {"attention.query_norm": "blk.{}.attn_q_norm",
+                         "attention.key_norm": "blk.{}.attn_k_norm"})
 GPT2 = families.GPT2._replace(
     keys=KEYS | {"norm_eps": "attention.layer_norm_epsilon"}, repeats=REPEATS, fixed=FIXED,
     defaults={}, activations={"gelu_tanh": ""}, conv1d=False,
     names=NAMES | {"attention.qkv": "blk.{}.attn_qkv"})
-FAMILIES = {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2}
+FAMILIES = {"llama": LLAMA, "qwen2": QWEN2, "qwen3": QWEN3, "gpt2": GPT2}
 ROPE_FREQS = "rope_freqs.weight"    # how many times as slowly each pair of channels turns
 LENGTH = "rope.scaling.original_context_length"     # of RotaryScaling
 BIASES = {"attention_bias": "attn_q", "mlp_bias": "ffn_up"}     # options -> what has them in Llamas

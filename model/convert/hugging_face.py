@@ -53,8 +53,8 @@ UNSCALED = {"rope_type": "default", "type": "default", "factor": 1, "partial_rot
 
 
 def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
-    """Read a folder with a model of GPT-2's, Llama's, Qwen2's or Arcee's class; `tokenizer` is a
-    tokenizer.json to take instead of the one in the folder.
+    """Read a folder with a model of GPT-2's, Llama's, Qwen2's, Qwen3's or Arcee's class;
+    `tokenizer` is a tokenizer.json to take instead of the one in the folder.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def configuration(path: object, said: dict[str, object]
         if found.get("rope_theta") is None:
             found["rope_theta"] = rope.get("rope_theta")
         scaling |= _scaling(path, key, rope, found["rope_theta"])
-    if family is families.QWEN2:
+    if family in (families.QWEN2, families.QWEN3):
         _check_windows(path, found)
     key = family.keys["activation"]
     found[key] = SYNONYMS.get(str(found.get(key)), found.get(key))
@@ -136,7 +136,7 @@ def _scaling(path, key, rope, base):
 
 
 def _check_windows(path, found):
-    """Take what says that no layer has a window out of the keys of a Qwen2; refuse windows."""
+    """Take what says that no layer has a window out of the keys of a Qwen; refuse windows."""
     if not found.get("use_sliding_window"):
         found.pop("sliding_window", None)
         found.pop("max_window_layers", None)

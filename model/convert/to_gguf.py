@@ -1,5 +1,5 @@
-"""Write GGUF files, which llama.cpp and Ollama run: models of the architectures llama, qwen2 and
-gpt2.
+"""Write GGUF files, which llama.cpp and Ollama run: models of the architectures llama, qwen2,
+qwen3 and gpt2.
 
 Matrices are stored as float32, float16, bfloat16 or in blocks of 8-bit numbers (q8_0); what has
 one axis, and the positions, as float32.  Metadata that a model brought from a GGUF file goes out

@@ -1,7 +1,7 @@
 """Count a transformer's parameters, by the shapes of its arrays, and its floating-point operations
 (FLOPs), so that the largest model needs no memory.
 
-Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, B batch, T time.
+Shapes: L layers, H heads of D channels, C channels in all, V vocabulary, B batch, T time.
 """
 import dataclasses
 import math
@@ -14,7 +14,8 @@ from model.transformer import Transformer
 BLOCK = "blocks.0."     # what the names of the first block's parameters begin with
 # Modules, and what their part is called here.  Another one is called by its own name.
 PARTS = {"attention.out": "output", "mlp.up": "up", "mlp.down": "down", "mlp.gate": "gate",
-         "norm1": "norms", "norm2": "norms", "norm": "norms", "token_embedding": "token embedding",
+         "norm1": "norms", "norm2": "norms", "norm": "norms", "attention.query_norm": "norms",
+         "attention.key_norm": "norms", "token_embedding": "token embedding",
          "position_embedding": "position embedding", "ngram_embedding": "n-gram embedding",
          "lm_head": "output embedding"}
 
@@ -107,7 +108,7 @@ def forward_flops(config: TransformerConfig) -> tuple[float, float]:
 
     Each weight that multiplies costs 2: every matrix of the layers, and the output's, which is the
     token embedding or has its size.  An embedding lookup costs nothing.  In every head a query
-    costs 2 D for the score of each key and 2 D to mix its value: 4 C a layer for each key, and
+    costs 2 D for the score of each key and 2 D to mix its value: 4 H D a layer for each key, and
     causal attention has (T + 1) / 2 keys on average over a full block.  Norms, softmax, activations
     and additions are not counted.  Backward costs twice as much as forward.
 
@@ -117,4 +118,4 @@ def forward_flops(config: TransformerConfig) -> tuple[float, float]:
     """
     weights = config.n_layer * layer_matrix_weights(config) + config.vocab_size * config.n_embd
     keys = (config.block_size + 1) / 2
-    return 2 * weights, 4 * config.n_layer * config.n_embd * keys
+    return 2 * weights, 4 * config.n_layer * config.n_head * config.d_head * keys

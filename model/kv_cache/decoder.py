@@ -1,7 +1,7 @@
 """The KV cache of `model/cache.py` for a compiled kernel, which reads and draws in its place.
 
-Shapes: B sequences, T characters, L layers, H heads of queries, G of keys and values, C = H D
-channels, V vocabulary.
+Shapes: B sequences, T characters, L layers, H heads of queries, G of keys and values, D channels
+of a head, C of the model, V vocabulary.
 """
 import functools
 import warnings
@@ -14,7 +14,7 @@ from minigrad.kernels.decoding import (STAGES, Cache, Options, Weights, decode, 
                                        pack)
 from minigrad.kernels.elementwise import GELU, NUMBER_OF
 from minigrad.kernels.packed import FLOATS, PANELS, rows_of_table
-from minigrad.ops import NORM_EPS, rotary_angles
+from minigrad.ops import rotary_angles
 from minigrad.packed import PackedTensor
 from minigrad.words import any_of
 from model.cache import Drawing, check_layers
@@ -69,7 +69,7 @@ class Decoder:
             V=self.config.vocab_size,
             longest=self.config.ngrams,
             eps=self.config.norm_eps,
-            qk_eps=NORM_EPS if self.config.qk_norm else 0.0,
+            qk_eps=self.config.norm_eps if self.config.qk_norm else 0.0,
             centred=self.config.norm == "layer",
             activation=NUMBER_OF.get(self.config.activation, GELU))     # a gated MLP reads none
         self._learned = np.zeros((0, self.config.n_embd), self._dtype)
@@ -163,7 +163,16 @@ def _weights(model):
     ngrams = np.empty((0, C), dtype)
     if model.config.ngrams > 1:
         ngrams = model.ngram_embedding.weight.data.copy()
-    return panels, Weights(gains, shifts, biases, matrices, ngrams)
+    return panels, Weights(gains, shifts, biases, matrices, ngrams, _head_gains(model))
+
+
+def _head_gains(model):
+    """Return the gains of queries and keys, (L, 2, D), or (L, 2, 0) without."""
+    layers = [block.attention for block in model.blocks]
+    if layers[0].query_norm is None:
+        return np.zeros((len(layers), 2, 0), model.token_embedding.weight.dtype)
+    return np.array([[layer.query_norm.weight.data, layer.key_norm.weight.data]
+                     for layer in layers])
 
 
 def _matrices(model):

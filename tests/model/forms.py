@@ -42,6 +42,7 @@ PARTS = [
     dict(norm="rms"),
     dict(qk_norm=True),
     dict(qk_norm=True, position="rotary", n_kv_head=1),
+    dict(qk_norm=True, qk_gain=True, head_dim=6, position="rotary", n_kv_head=1, norm_eps=0.1),
     dict(activation="relu2"),
     dict(zero_init=True),
     dict(ngrams=3, ngram_rows=11, ngram_dropout=0.4),

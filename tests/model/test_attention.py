@@ -25,7 +25,8 @@ FORMS = [
     AttentionOptions(num_kv_heads=1),
     AttentionOptions(rotary_base=1e4),
     AttentionOptions(qk_norm=True),
-    AttentionOptions(1, rotary_base=3.0, qk_norm=True)]
+    AttentionOptions(1, rotary_base=3.0, qk_norm=True),
+    AttentionOptions(1, rotary_base=3.0, qk_norm=True, qk_gain=True, norm_eps=0.1, head_dim=6)]
 
 
 def mixed(q, k, v, scale=None, bias=0.0):
@@ -191,8 +192,9 @@ def test_weights_of_a_head_are_those_that_it_mixes_values_with(mask):
 @pytest.mark.parametrize("kind", [MultiHeadAttention, AlibiAttention])
 def test_MultiHeadAttention_is_the_formula_head_by_head(kind, options):
     """Written out in NumPy from the rows of the one weight; masked by -inf before the softmax."""
-    H, D = 6, 4
-    layer = random_weights(kind(C, H * D, H, bias=True, options=options, **DOUBLE))
+    H = 6
+    D = options.head_dim or 4
+    layer = random_weights(kind(C, 24, H, bias=True, options=options, **DOUBLE))
     G = options.num_kv_heads or H
     base = options.rotary_base
     weight = layer.qkv.weight.data
@@ -200,12 +202,14 @@ def test_MultiHeadAttention_is_the_formula_head_by_head(kind, options):
     distance = np.arange(T)[:, None] - np.arange(T)
     hidden = np.where(distance < 0, -np.inf, 0)
 
-    def projected(head, turned):
+    def projected(head, turned, gains=None):
         rows = slice(head * D, head * D + D)
         x = X @ weight[rows].T + bias[rows]
         if turned and options.qk_norm:
             square = (x * x).mean(-1, keepdims=True)
-            x = x / np.sqrt(square + 1e-5)
+            x = x / np.sqrt(square + options.norm_eps)
+        if turned and options.qk_gain:
+            x = x * gains.weight.data
         if turned and base:
             speeds = base ** (-np.arange(0, D, 2) / D)                      # (D / 2,)
             angles = np.arange(T)[:, None] * speeds                         # (T, D / 2)
@@ -218,8 +222,8 @@ def test_MultiHeadAttention_is_the_formula_head_by_head(kind, options):
     for h in range(H):
         g = h // (H // G)                                   # whose keys and values it looks at
         slope = 0.5 ** (8 / H * (h + 1)) if kind is AlibiAttention else 0
-        q = projected(h, True)
-        k = projected(H + g, True)
+        q = projected(h, True, layer.query_norm)
+        k = projected(H + g, True, layer.key_norm)
         v = projected(H + G + g, False)
         of_heads.append(mixed(q, k, v, bias=hidden - slope * abs(distance)))
     out = np.concatenate(of_heads, axis=-1)                                 # (B, T, H D)

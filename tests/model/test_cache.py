@@ -21,7 +21,8 @@ USUAL = dict(vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16)
 PARTS = pairwise([dict(position=position) for position in POSITIONS],
                  [dict(norm=norm) for norm in NORMS],
                  [dict(activation=activation) for activation in ACTIVATIONS],
-                 [dict(n_kv_head=1), dict(qk_norm=True), dict(bias=True, tied=False)],
+                 [dict(n_kv_head=1), dict(qk_norm=True), dict(bias=True, tied=False),
+                  dict(qk_norm=True, qk_gain=True, head_dim=6)],
                  [dict(ngrams=3, ngram_rows=7), dict(rotary_base=100.0)])
 OPTIONS = [functools.reduce(operator.or_, parts, {}) for parts in PARTS]
 

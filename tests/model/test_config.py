@@ -41,7 +41,7 @@ def test_option_is_checked_as_any_flag():
     *((name, []) for name in (
         "vocab_size", "block_size", "n_layer", "n_head", "n_embd", "dropout", "bias", "n_kv_head",
         "qk_norm", "zero_init", "ngrams", "ngram_rows", "ngram_dropout", "norm_eps", "n_inner",
-        "attention_bias", "mlp_bias", "rotary_base", "tied")),
+        "attention_bias", "mlp_bias", "rotary_base", "tied", "head_dim")),
     ("position", ["learned", "sinusoidal", "rotary"]),
     ("norm", ["layer", "rms", "rms_gain"]),
     ("activation", ["gelu", "relu2", "gelu_tanh", "swiglu"])])
@@ -63,9 +63,17 @@ def test_TransformerConfig_has_options_that_all_who_compute_models_of_users_know
     (dict(norm_eps=1e-6, n_inner=40), ["the option norm_eps", "the option n_inner"]),
     (dict(attention_bias=True, mlp_bias=True),
      ["the option attention_bias", "the option mlp_bias"]),
-    (dict(rotary_base=500.0, tied=False), ["the option rotary_base", "the option tied"])], ids=str)
+    (dict(rotary_base=500.0, tied=False), ["the option rotary_base", "the option tied"]),
+    (dict(head_dim=8, qk_gain=True), ["the option head_dim", "the option qk_gain"])], ids=str)
 def test_unknown_options_of_the_twin_are_those_that_the_recipes_do_not_use(options, unknown):
     assert unknown_options(TransformerConfig(11, **options), TWIN) == unknown
+
+
+@pytest.mark.parametrize("option", [dict(qk_gain=True), dict(rotary_factor=2.0)], ids=str)
+def test_unknown_options_of_the_page_are_those_of_large_models(option):
+    config = TransformerConfig(11, qk_norm=True, **option)
+    assert unknown_options(config, PAGE) == [f"the option {name}" for name in option]
+    assert unknown_options(config, KERNEL) == unknown_options(config, FILES) == []
 
 
 def test_TransformerConfig_says_of_each_option_and_choice_who_knows_it():

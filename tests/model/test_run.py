@@ -207,6 +207,7 @@ def test_a_step_of_a_resumed_run_is_explained_and_changes_nothing(life, capsys):
     ("adamw", None, dict(ngrams=3, ngram_rows=20), None),
     ("muon", 0.7, dict(bias=True), (8, 8, 8)),
     ("muon", 0.7, dict(bias=True, n_kv_head=1, ngrams=3, ngram_rows=20), (8, 4, 4)),
+    ("muon", 0.7, dict(head_dim=6, n_kv_head=1, qk_norm=True, qk_gain=True), (12, 6, 6)),
     ("muon", None, dict(norm="rms_gain", activation="swiglu", n_inner=5, tied=False), (8, 8, 8))])
 def test_muon_gets_matrices_of_blocks_and_matrices_decay(optimizer, ngram_decay, options, sections):
     model = Transformer(TransformerConfig(9, 8, 2, 2, 8, **options))

@@ -1,4 +1,4 @@
-"""Write what GPT-2, Llama, Qwen2 and Arcee of the library transformers compute.
+"""Write what GPT-2, Llama, Qwen2, Qwen3 and Arcee of the library transformers compute.
 
     python -m tests.reference.make_hugging_face         with '.[interop]'
 
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 import transformers
 from transformers.models.llama import modeling_llama
+from transformers.models.qwen3 import modeling_qwen3
 
 from model import TransformerConfig
 from model.convert import families
@@ -42,7 +43,9 @@ MODELS = {
                                                  n_kv_head=1, n_inner=5, attention_bias=True),
     "Llama with biases": TransformerConfig(**LLAMA, n_layer=1, n_head=3, n_embd=12, n_inner=7,
                                            attention_bias=True, mlp_bias=True, tied=False,
-                                           norm_eps=1e-6)}
+                                           norm_eps=1e-6),
+    "Qwen3": TransformerConfig(**LLAMA, n_layer=2, n_head=3, n_embd=10, head_dim=6, n_kv_head=1,
+                               n_inner=7, qk_norm=True, qk_gain=True, norm_eps=0.01)}
 BATCH, TIME = 2, 5      # below block_size: one position is never reached, and has gradient 0
 STD = 0.5               # at the initial 0.02, attention is so even that a wrong scale hardly shows
 
@@ -63,11 +66,12 @@ STORED = {      # name -> model_type and options, in the words of transformers
     "qwen2": ("qwen2", STORED_LLAMA | dict(rope_theta=20.0, tie_word_embeddings=True)),
     "llama of long texts": ("llama", STORED_LLAMA | dict(rope_parameters={
         "rope_type": "llama3", "rope_theta": 20.0, "factor": 8.0, "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0, "original_max_position_embeddings": 40}))}
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 40})),
+    "qwen3": ("qwen3", STORED_LLAMA | dict(rope_theta=20.0, head_dim=8))}
 
 
 class Doubled:
-    """PyTorch for Llama's code, which takes norms and angles in float32: float64 in its place."""
+    """PyTorch for code that takes norms and angles in float32: float64 in its place."""
     float = float32 = torch.float64
 
     def __getattr__(self, name):
@@ -122,7 +126,7 @@ if __name__ == "__main__":
     rng = np.random.default_rng(0)
     write("hugging_face.npz", {name: stored(*of, rng) for name, of in STORED.items()},
           transformers=version)
-    modeling_llama.torch = Doubled()
+    modeling_llama.torch = modeling_qwen3.torch = Doubled()
     rng = np.random.default_rng(0)
     write("families.npz", {name: computed(config, rng) for name, config in MODELS.items()},
           transformers=version)

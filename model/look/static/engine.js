@@ -5,7 +5,7 @@
 // values, D channels of a head, V vocabulary.
 
 const FNV_BASIS = 0xcbf29ce484222325n, FNV_PRIME = 0x100000001b3n;
-const SINUSOID_SIZE = 0.08, SINUSOID_BASE = 10000, QK_NORM_EPS = 1e-5;
+const SINUSOID_SIZE = 0.08, SINUSOID_BASE = 10000;
 const AT_ONCE = 32;         // characters that are read together at most,
 const PIECE = 12;           // and the milliseconds that this may take, so that no key waits
 
@@ -136,9 +136,9 @@ class MultiHeadAttention {
 
   /** Queries, keys and values, normalised and rotated, into the cache: (T, C). */
   project(x, cache, first) {
-    const { n_head: H, kv_heads: G, d_head: D, block_size, qk_norm } = this.config;
+    const { n_head: H, kv_heads: G, d_head: D, block_size, qk_norm, norm_eps } = this.config;
     const qkv = linear(x, this.qkv), width = (H + 2 * G) * D, values = cache.values[this.layer];
-    const heads = qk_norm ? normed(qkv, D, QK_NORM_EPS, false) : qkv.slice();
+    const heads = qk_norm ? normed(qkv, D, norm_eps, false) : qkv.slice();
     const kept = [...cache.queries[this.layer], ...cache.keys[this.layer]];
     for (let row = 0, t = first; row < qkv.length; row += width, t++) {
       this.rotate(heads, row, t);

@@ -21,6 +21,7 @@ REFERENCE = arrays(ROOT / "tests" / "reference" / "hugging_face.npz")
 NAMES = sorted({name.partition("/")[0] for name in REFERENCE if "/" in name})
 SIZES = dict(vocab_size=13, block_size=9, n_layer=2, n_head=4, n_embd=16)
 ROTARY = dict(position="rotary", norm="rms")
+GAINS = dict(qk_norm=True, qk_gain=True)
 LLAMA = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
                           n_kv_head=2, n_inner=11, tied=False)
 
@@ -82,7 +83,10 @@ MISTAKES = {
     "weights that are not transposed": ("gpt2", "layout", changed(lambda pieces: [
         p._replace(transposed=p.transposed and p.shape[0] != p.shape[1]) for p in pieces])),
     "keys before queries": ("arcee", "layout", changed(keys_first)),
+    "gains that stay neighbours": ("qwen3", "layout", changed(lambda pieces: [
+        p._replace(pairs=p.pairs * (len(p.shape) > 1)) for p in pieces])),
     "an epsilon that is lost": ("gpt2", "configuration", without("norm_eps")),
+    "an epsilon of queries and keys that is lost": ("qwen3", "configuration", without("norm_eps")),
     "a rotary base that is lost": ("llama", "configuration", without("rotary_base")),
     "a scaling that is lost": ("llama of long texts", "configuration", without("rotary_factor")),
     "the scaling of another length": ("llama of long texts", "configuration",
@@ -103,7 +107,11 @@ def test_a_mistake_in_the_conversion_is_seen_in_the_logits(monkeypatch, name, fu
     (ROTARY | {"activation": "swiglu", "rotary_factor": 8.0, "rotary_length": 40}, "llama"),
     (ROTARY | {"activation": "swiglu", "attention_bias": True}, "llama"),
     (ROTARY | {"activation": "swiglu", "rotary_factor": 2.0} | families.IN_QWEN2, "qwen2"),
-    (ROTARY | {"activation": "swiglu"} | families.IN_QWEN2 | {"mlp_bias": True}, "llama")])
+    (ROTARY | {"activation": "swiglu"} | families.IN_QWEN2 | {"mlp_bias": True}, "llama"),
+    (ROTARY | {"activation": "swiglu", "head_dim": 6, "n_kv_head": 2}, "llama"),
+    (ROTARY | {"activation": "swiglu", "head_dim": 2} | families.IN_QWEN2, "qwen2"),
+    (ROTARY | {"activation": "swiglu"} | GAINS, "qwen3"),
+    (ROTARY | {"activation": "swiglu", "head_dim": 6, "n_kv_head": 1} | GAINS, "qwen3")])
 def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family):
     config = TransformerConfig(**SIZES, **options)
     ids = np.arange(9)
@@ -119,7 +127,26 @@ def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family)
     assert families.settings(back, family) == families.settings(config, family)
 
 
+def test_normalised_queries_and_keys_without_gains_are_those_of_Qwen3_with_gains_of_1():
+    config = TransformerConfig(**SIZES, **ROTARY, activation="swiglu", qk_norm=True)
+    assert families.family_of(config) is families.QWEN3
+    model, whole = Transformer(config), Transformer(families.complete(config, families.QWEN3))
+    neutral = families.neutral_weights(config, families.QWEN3)
+    whole.load_state_dict(model.state_dict() | neutral)
+    assert {*neutral} > {f"blocks.{i}.attention.{part}_norm.weight"
+                         for i in range(2) for part in ("query", "key")}
+    ids = np.arange(9)
+    np.testing.assert_allclose(whole(ids).data, model(ids).data, rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("options, says", [
+    ({"head_dim": 8}, "gpt2, the nearest architecture, has no head_dim 8; train a model with "
+                      "--head_dim 4, or"),
+    (ROTARY | {"n_embd": 19, "head_dim": 6, "activation": "swiglu"},
+     "llama, the nearest architecture, has no n_embd 19; train a model with --n_embd 20, or"),
+    (ROTARY | GAINS | {"activation": "swiglu", "bias": True},
+     "qwen3, the nearest architecture, has no bias True, attention_bias True, "
+     "attention_out_bias True or mlp_bias True; train a model with --no-bias, or"),
     ({"ngrams": 3, "qk_norm": True}, "has no ngrams 3 or qk_norm True; train a model with "),
     ({"position": "sinusoidal", "norm": "rms"}, "arcee, the nearest architecture, has no "
                                                 "position sinusoidal; "),
@@ -128,11 +155,18 @@ def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family)
      "swiglu; train a model with --position learned --n_kv_head 4 --activation gelu_tanh, or"),
     ({"position": "rotary"}, "has no norm layer; train a model with --norm rms")])
 def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(options, says):
-    said = refusal(FormatError, families.family_of, TransformerConfig(**SIZES, **options))
+    said = refusal(FormatError, families.family_of, TransformerConfig(**SIZES | options))
     assert says in said
     flags = said.partition("train a model with ")[2].partition(", or")[0].split()
     without = Parser("train.py", "", Settings).parse(flags)
     assert families.family_of(TransformerConfig(**SIZES | options | without))
+
+
+def test_family_of_names_no_flags_for_a_part_that_no_flag_removes():
+    config = TransformerConfig(**SIZES, **ROTARY, **GAINS, activation="swiglu", mlp_bias=True)
+    assert refusal(FormatError, families.family_of, config) == (
+        "qwen3, the nearest architecture, has no mlp_bias True; convert this one to a .safetensors "
+        "file, which has all its parts")
 
 
 def test_family_of_refuses_an_option_that_no_file_can_say(monkeypatch):
@@ -153,6 +187,13 @@ def qwen2(**keys):
     return families.settings(config, families.QWEN2) | {"model_type": "qwen2"} | keys
 
 
+def qwen3(**keys):
+    config = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
+                               head_dim=6, **GAINS)
+    return (families.settings(config, families.QWEN3) | {"model_type": "qwen3"}
+            | families.QWEN3.fixed | keys)
+
+
 def gpt2(**keys):
     config = TransformerConfig(**SIZES)
     return families.settings(config, families.GPT2) | {"model_type": "gpt2"} | keys
@@ -163,7 +204,7 @@ LLAMA3 = families.LLAMA3 | {"factor": 8.0, "original_max_position_embeddings": 6
 
 
 @pytest.mark.parametrize("said, says", [
-    (llama(model_type="mamba"), "has model_type = mamba, and only gpt2, llama, qwen2 or arcee"),
+    (llama(model_type="mamba"), "has model_type = mamba, and only gpt2, llama, qwen2, qwen3"),
     ({"model_type": ["gpt2"]}, "has model_type = ['gpt2'], and only"),
     (llama(rope_scaling={"rope_type": "yarn", "factor": 8.0}), "rope_scaling.rope_type = yarn"),
     (llama(rope_scaling=LLAMA3 | {"low_freq_factor": 2.0}), "low_freq_factor = 2.0, and only 1.0"),
@@ -191,7 +232,12 @@ LLAMA3 = families.LLAMA3 | {"factor": 8.0, "original_max_position_embeddings": 6
     (gpt2(n_ctx=8), "n_ctx = 8, and only 9 can be"),
     (gpt2(scale_attn_weights=None), "scale_attn_weights = None, and only True"),
     (llama(num_key_value_heads=3), "heads cannot share n_kv_head 3 evenly"),
-    (llama(head_dim=128), "head_dim = 128, and only 4 can be"),
+    (llama(head_dim=5), "head_dim 5 is odd, and position rotary turns pairs of channels; take head_"
+                        "dim 6"),
+    (qwen3(head_dim=True), "head_dim takes a whole number, not True"),
+    (qwen3(use_sliding_window=True), "use_sliding_window = True, and only False"),
+    (qwen3(layer_types=["sliding_attention"]), "layer_types = sliding_attention, and only full_"),
+    (qwen3(attention_bias=True), "attention_bias = True, and only False"),
     (llama(sliding_window=128), "sliding_window = 128, which is not known here; delete it"),
     (llama(hidden_act=3), "hidden_act = 3, and only silu"),
     (llama(pretraining_tp=2), "pretraining_tp = 2, and only 1"),
@@ -237,6 +283,8 @@ def test_configuration_takes_settings_that_say_the_same_twice_or_nothing():
                  llama(rope_theta=10_000, rope_parameters={"rope_theta": None}, head_dim=None)):
         config, _ = configuration("config.json", said)
         assert config == replace(LLAMA, attention_bias=False, mlp_bias=False)
+    for head_dim, expected in ((6, 6), (4, None), (None, 128)):     # what Qwen3's class takes
+        assert configuration("", qwen3(head_dim=head_dim))[0].head_dim == expected
     for said in (gpt2(n_ctx=9, architectures=["GPT2Model"]), gpt2(n_ctx=None, architectures=[])):
         assert configuration("config.json", said)[0].block_size == 9
 

@@ -36,6 +36,7 @@ BIASED = dataclasses.replace(LLAMA, bias=True, n_inner=64)
 OF_MLP = dataclasses.replace(LLAMA, mlp_bias=True, norm="rms_gain")
 OF_ATTENTION = dataclasses.replace(BIASED, mlp_bias=False)
 QWEN2 = dataclasses.replace(UNTIED, attention_bias=True, attention_out_bias=False, mlp_bias=False)
+QWEN3 = dataclasses.replace(UNTIED, head_dim=16, n_kv_head=2, qk_norm=True, qk_gain=True)
 LONGER = dataclasses.replace(UNTIED, rotary_base=1e6, rotary_factor=8.0)
 WIDER = dataclasses.replace(UNTIED, n_embd=48)      # no whole number of blocks of 32
 EVERYTHING = {"general.name": "small",
@@ -103,7 +104,7 @@ def in_json(*path):
 
 
 @pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2, WIDER, BIASED, OF_MLP, OF_ATTENTION,
-                                    QWEN2, LONGER])
+                                    QWEN2, QWEN3, LONGER])
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
 def test_write_stores_a_model_of_characters_that_comes_back(config, kind, capsys):
     model = saved("ckpt.npz", config)
@@ -605,7 +606,7 @@ def completed(path, starts):
 @pytest.mark.needs("gguf", "judge")
 @pytest.mark.parametrize("config, kind, most, mean", [
     (config, *limits)
-    for config in (LLAMA, UNTIED, GPT2, BIASED, OF_MLP, OF_ATTENTION, QWEN2, LONGER)
+    for config in (LLAMA, UNTIED, GPT2, BIASED, OF_MLP, OF_ATTENTION, QWEN2, QWEN3, LONGER)
     for limits in (("f32", 1e-3, 1e-3), ("f16", 5e-3, 1e-3), ("q8_0", 0.1, 0.02))
     # Random models of these two have letters whose logits are 7e-5 apart, which f16 changes.
     if limits[0] != "f16" or config not in (QWEN2, LONGER)])

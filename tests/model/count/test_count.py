@@ -31,11 +31,13 @@ VARIANTS = [
         *(dict(n_kv_head=n, bias=bias) for n in (1, 2, 4) for bias in (False, True)),
         *(dict(position=position) for position in POSITIONS),
         dict(qk_norm=True, activation="relu2", zero_init=True),
+        dict(qk_norm=True, qk_gain=True, head_dim=6, n_kv_head=2, position="rotary"),
         *(dict(ngrams=n, ngram_rows=7) for n in (1, 2, 4)),
         *(dict(zip(PARTS, values)) for values in pairwise(*PARTS.values()))))]
 ROWS = {"token_embedding": "token embedding", "position_embedding": "position embedding",
         "ngram_embedding": "n-gram embedding", "lm_head": "output embedding", "out": "output",
-        "norm1": "norms", "norm2": "norms", "norm": "norms"}      # of the table, by modules
+        "norm1": "norms", "norm2": "norms", "norm": "norms", "query_norm": "norms",
+        "key_norm": "norms"}      # of the table, by modules
 
 
 def built(model):

@@ -32,7 +32,8 @@ LLAMA = dict(vocab_size=130, block_size=20, n_layer=2, n_head=4, n_embd=72, n_kv
              tied=False)
 NARROW = dict(vocab_size=5, block_size=3, n_layer=1, n_head=1, n_embd=1, bias=True)
 PACKED = [dict(vocab_size=130, block_size=21, n_layer=2, n_head=4, n_embd=64, n_kv_head=2,
-               position="rotary", norm="rms_gain", activation="swiglu", n_inner=512, tied=False),
+               position="rotary", norm="rms_gain", activation="swiglu", n_inner=512, tied=False,
+               head_dim=32, qk_norm=True, qk_gain=True),
           dict(vocab_size=67, block_size=21, n_layer=2, n_head=3, n_embd=96, n_inner=256,
                bias=True),
           dict(vocab_size=9, block_size=21, n_layer=1, n_head=2, n_embd=512, ngrams=3,
@@ -48,7 +49,8 @@ PARTS = pairwise(
     [dict(norm="layer"), dict(bias=True, norm_eps=0.1), dict(norm="rms"), dict(norm="rms_gain")],
     [dict(activation=activation) for activation in ACTIVATIONS
      if KERNEL in ACTIVATIONS[activation]],
-    [dict(qk_norm=True), dict(attention_bias=True, rotary_base=100.0),
+    [dict(qk_norm=True), dict(qk_norm=True, qk_gain=True, head_dim=14, norm_eps=0.2),
+     dict(attention_bias=True, rotary_base=100.0),
      dict(mlp_bias=True, tied=False),
      dict(attention_bias=True, attention_out_bias=False, rotary_factor=4.0, rotary_length=9)],
     [dict(zero_init=True), dict(ngrams=6, ngram_rows=7), dict(n_inner=1), dict(n_inner=800)])

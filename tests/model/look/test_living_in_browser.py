@@ -24,7 +24,8 @@ KINDS = {
     "modern": MODERN, "gpt2": {"bias": True},
     "llama": {"position": "rotary", "norm": "rms_gain", "activation": "swiglu", "n_kv_head": 2,
               "n_inner": 24, "tied": False, "rotary_base": 500.0, "norm_eps": 1e-6},
-    "one key": {"n_kv_head": 1, "activation": "gelu_tanh"},
+    "one key": {"n_kv_head": 1, "activation": "gelu_tanh", "head_dim": 6, "qk_norm": True,
+                "norm_eps": 0.1},
     "sinusoidal": {"position": "sinusoidal", "attention_bias": True},
     "biases of the MLP": {"mlp_bias": True},
 }
