@@ -97,9 +97,9 @@ class MultiHeadAttention(Module):
 
     The query, key and value matrices of all heads are the rows of one weight, `qkv`, so that one
     product makes them all.  A head has D = d_out / num_heads channels, if no option says otherwise.
-    Dropout applies to the
-    attention weights, as in GPT-2.  Weights are drawn from `rng`, or else from the generator of the
-    process (`mg.manual_seed`): normal, with a standard deviation of 0.02; biases are 0.
+    Dropout applies to the attention weights, as in GPT-2.  Weights are drawn from `rng`, or else
+    from the generator of the process (`mg.manual_seed`): normal, with a standard deviation of 0.02;
+    biases are 0.
 
     Source: Vaswani et al. 2017, section 3.2.2.
     """
