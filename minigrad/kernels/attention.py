@@ -7,7 +7,8 @@ How it runs: threads share the groups, which are single heads if G is 1.  A head
 blocks of QUERIES queries.  A block's scores are (S, QUERIES), a column for each query, and stay in
 the first-level cache.  So the rows of all queries are scaled, exponentiated and added up at once,
 in whole vectors, however many keys each query may attend to; and products read the scores, or their
-transpose, where they lie.  A causal block stops at its last query.  Nothing of size (T, S) is kept:
+transpose, where they lie.  Of a causal block, LANES queries stop at the last of them: what follows
+is neither computed nor read.  Nothing of size (T, S) is kept:
 backward computes P again from each row's maximum and sum (Dao et al. 2022, "FlashAttention",
 section 3.1), and the dropout mask from its seed.  The logarithm of the sum, in one number with the
 maximum, would lose its digits where all scores of a row are large.
@@ -23,7 +24,7 @@ from minigrad.kernels.compiler.compiling import (A4, C2, C3, C4, R4, dense, kern
 from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, row_of, spread, store
 from minigrad.kernels.compiler.linking import allocating, inlined, serial
 from minigrad.kernels.compiler.parallel import share
-from minigrad.kernels.compiler.tiles import TILE_BYTES, VECTOR_BYTES
+from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, VECTOR_BYTES, micro_kernel
 from minigrad.kernels.compiler.vector_math import exp
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
 from minigrad.kernels.matmul import ADD, SET, ceil_div, copy_row, multiply, pack_columns
@@ -67,7 +68,7 @@ class RoomBack(NamedTuple):
     back: C2            # dP, then dS * scale, (S, QUERIES)
     moments: C2         # TOP, INVERSE and ALONG, (3, QUERIES)
     factors: C2         # of dropout, (LANES, QUERIES)
-    dk: C2              # sums over the queries, (S, D)
+    dk: C2              # sums over the queries, (S, D), with room for whole vectors
     dv: C2              # (S, E)
 
 
@@ -208,36 +209,40 @@ def attend_block(place, heads, values, rules, drop, room):
         scores,
         rules,
         place)
-    exp_block(
-        scores,
-        seen,
-        scale,
-        room.moments,
-        room.sums)
-    for j in range(QUERIES):
-        total = room.sums[0, j]
-        room.moments[INVERSE, j] = real(1) / total if total != 0 else real(0)
+    for j in range(0, n, LANES):
+        visible = visible_keys(j, seen, rules, place)
+        exp_lanes(
+            scores,
+            visible,
+            scale,
+            room.moments,
+            room.sums,
+            j)
+        for i in range(j, j + LANES):
+            total = room.sums[0, i]
+            room.moments[INVERSE, i] = real(1) / total if total != 0 else real(0)
+        inverse = get(room.moments, INVERSE, j)
+        for s in range(visible):
+            P = get(scores, s, j) * inverse
+            if drop.bound > 0:
+                if s % LANES == 0:
+                    drop_weights(
+                        room.factors,
+                        drop,
+                        heads,
+                        place,
+                        s,
+                        j)
+                P = P * get(room.factors, s % LANES, j)
+            put(scores, s, j, P)
+        multiply(
+            scores[:visible, j:min(n, j + LANES)].T,
+            room.v_rows,
+            values.out[b, h, first + j:],
+            SET)
     for j in range(n):
         values.top[b, h, first + j, 0] = room.moments[TOP, j]
         values.inverse[b, h, first + j, 0] = room.moments[INVERSE, j]
-    for s in range(seen):
-        if drop.bound > 0 and s % LANES == 0:
-            drop_weights(
-                room.factors,
-                drop,
-                heads,
-                place,
-                s)
-        for j in range(0, QUERIES, LANES):
-            P = get(scores, s, j) * get(room.moments, INVERSE, j)
-            if drop.bound > 0:
-                P = P * get(room.factors, s % LANES, j)
-            put(scores, s, j, P)
-    multiply(
-        scores[:seen, :n].T,
-        room.v_rows,
-        values.out[b, h, first:],
-        SET)
 
 
 @kernel
@@ -257,8 +262,8 @@ def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, values: Values, g
         block(S, out),
         block(3, out),
         np.ones((LANES, QUERIES), out.dtype),
-        np.empty((S, D), out.dtype),
-        np.empty((S, E), out.dtype))
+        np.empty((S, whole_vectors(D, out)), out.dtype),
+        np.empty((S, whole_vectors(E, out)), out.dtype))
     for i in share(B * G, thread, threads):
         b = i // G
         group = i % G
@@ -277,8 +282,8 @@ def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, values: Values, g
                     drop,
                     room)
         for s in range(S):
-            copy_row(row_of(room.dk, s), part(gradients.k[b, group, s], 0, D))
-            copy_row(row_of(room.dv, s), part(gradients.v[b, group, s], 0, E))
+            copy_row(part(row_of(room.dk, s), 0, D), part(gradients.k[b, group, s], 0, D))
+            copy_row(part(row_of(room.dv, s), 0, E), part(gradients.v[b, group, s], 0, E))
 
 
 @serial
@@ -300,67 +305,93 @@ def attend_block_vjp(place, g, heads, values, dq, rules, drop, room):
         rules,
         place)
     pack_columns(g_block.T, room.g_columns)
-    multiply(
-        heads.v[b, group, :seen],
+    multiply_visible(
+        heads.v[b, group],
         room.g_columns,
         back,
-        SET)
+        seen,
+        rules,
+        place)
     for j in range(n):
         out = values.out[b, h, first + j]                       # (E,)
         room.moments[TOP, j] = values.top[b, h, first + j, 0]
         room.moments[INVERSE, j] = values.inverse[b, h, first + j, 0]
         room.moments[ALONG, j] = dot(part(g_block[j], 0, E), part(out, 0, E))
-    differentiate_block(
-        seen,
-        score_scale,
-        scale,
-        heads,
-        drop,
-        room,
-        place)
     pack_columns(q, room.q_rows)
     pack_columns(g_block, room.g_rows)
-    multiply(
-        weights[:seen, :n],
-        room.g_rows,
-        room.dv,
-        ADD)
-    multiply(
-        back[:seen, :n],
-        room.q_rows,
-        room.dk,
-        ADD)
-    multiply(
-        back[:seen, :n].T,
-        room.k_rows,
-        dq[b, h, first:],
-        SET)
+    for j in range(0, n, LANES):
+        visible = visible_keys(j, seen, rules, place)
+        differentiate_lanes(
+            visible,
+            score_scale,
+            scale,
+            heads,
+            drop,
+            room,
+            place,
+            j)
+        multiply(
+            back[:visible, j:min(n, j + LANES)].T,
+            room.k_rows,
+            dq[b, h, first + j:],
+            SET)
+    add_gradients(
+        n,
+        seen,
+        rules,
+        room,
+        place)
 
 
 @serial
-def differentiate_block(seen, score_scale, scale, heads, drop, room, place):
-    """Replace, for `seen` keys, the scores in room.weights by dropout(P), and dP in room.back by
-    dS * scale."""
-    for s in range(seen):
-        if drop.bound > 0 and s % LANES == 0:
-            drop_weights(
-                room.factors,
-                drop,
-                heads,
-                place,
-                s)
-        for j in range(0, QUERIES, LANES):
-            e = exp(get(room.weights, s, j) * score_scale - get(room.moments, TOP, j))
-            P = e * get(room.moments, INVERSE, j)
-            dropped = P
-            dP = get(room.back, s, j)
-            if drop.bound > 0:
-                factor = get(room.factors, s % LANES, j)
-                dropped = P * factor
-                dP = dP * factor
-            put(room.weights, s, j, dropped)
-            dS = P * (dP - get(room.moments, ALONG, j))
-            put(room.back, s, j, dS * scale)
+def add_gradients(n, seen, rules, room, place):
+    """Add a block's n queries' part to the sums of dk and dv."""
+    begin = 0
+    for j in range(0, n, LANES):        # keys from `begin` on are hidden from the queries before j
+        visible = visible_keys(j, seen, rules, place)
+        multiply_panels(
+            room.weights[begin:visible, j:n],
+            room.g_rows,
+            j,
+            0,
+            room.dv[begin:],
+            ADD)
+        multiply_panels(
+            room.back[begin:visible, j:n],
+            room.q_rows,
+            j,
+            0,
+            room.dk[begin:],
+            ADD)
+        begin = visible
+
+
+@serial
+def differentiate_lanes(visible, score_scale, scale, heads, drop, room, place, j):
+    """Replace, for LANES queries from j on, the scores of `visible` keys in room.weights by
+    dropout(P), and dP in room.back by dS * scale."""
+    top = get(room.moments, TOP, j)
+    inverse = get(room.moments, INVERSE, j)
+    along = get(room.moments, ALONG, j)
+    for s in range(visible):
+        P = exp(get(room.weights, s, j) * score_scale - top) * inverse
+        dropped = P
+        dP = get(room.back, s, j)
+        if drop.bound > 0:
+            if s % LANES == 0:
+                drop_weights(
+                    room.factors,
+                    drop,
+                    heads,
+                    place,
+                    s,
+                    j)
+            factor = get(room.factors, s % LANES, j)
+            dropped = P * factor
+            dP = dP * factor
+        put(room.weights, s, j, dropped)
+        dS = P * (dP - along)
+        put(room.back, s, j, dS * scale)
 
 
 @allocating
@@ -377,6 +408,64 @@ def block(S, like):
 
 
 @serial
+def whole_vectors(columns, like):
+    """Return how many numbers the vectors have that hold so many columns."""
+    lanes = VECTOR_BYTES // like.itemsize
+    return ceil_div(columns, lanes) * lanes
+
+
+@serial
+def visible_keys(j, seen, rules, place):
+    """Return how many of `seen` keys the LANES queries from j on may attend to."""
+    if rules.causal:
+        return min(seen, place.first + j + LANES)
+    return seen
+
+
+@serial
+def multiply_visible(a, packed, c, seen, rules, place):
+    """Write the products of each of `seen` keys' rows a with a block's queries or gradients in
+    `packed` to c, but for LANES queries from which a key is hidden."""
+    begin = 0
+    for j in range(0, QUERIES, LANES):
+        visible = visible_keys(j, seen, rules, place)
+        multiply_panels(
+            a[begin:visible],
+            packed,
+            0,
+            j,
+            c[begin:, j:],
+            SET)
+        begin = visible
+
+
+@serial
+def multiply_panels(a, packed, row, column, c, add):
+    """Compute c = a @ b, or c += a @ b, as `multiply` does, with b from a row and a column of its
+    panels on; the rows of a are dense, those of c whole vectors.  A column after the first is in
+    the only panel: where a block has more than LANES queries, it has one panel of them."""
+    M, depth = a.shape
+    panels, room, NR = packed.shape
+    lanes = NR // NV
+    a_row = a.strides[0] // a.itemsize
+    for panel in range(panels):
+        left = panel * NR
+        micro_kernel(
+            part(a, 0, 0),
+            a_row,
+            1,
+            MR * a_row,
+            part(packed, (panel * room + row) * NR + column, 0),
+            0,
+            part(c, left, 0),
+            c.strides[0] // c.itemsize,
+            depth,
+            add,
+            M,
+            min(NR, c.shape[1] - left) // lanes)
+
+
+@serial
 def score_block(q, k, q_columns, scores, rules, place):
     """Write the products k . q of the keys that these queries need to scores, add the mask, and set
     those of keys after the query to -inf; return how many keys, and the scale by which to multiply
@@ -388,11 +477,13 @@ def score_block(q, k, q_columns, scores, rules, place):
     if rules.causal:
         seen = min(seen, first + len(q))
     pack_columns(q.T, q_columns)
-    multiply(
-        k[:seen],
+    multiply_visible(
+        k,
         q_columns,
         scores,
-        SET)
+        seen,
+        rules,
+        place)
     if rules.mask.size > 0 or not scale > 0:
         for s in range(seen):
             for j in range(len(q)):
@@ -402,44 +493,53 @@ def score_block(q, k, q_columns, scores, rules, place):
         scale = real(1)
     if rules.causal:
         for s in range(first, seen):
-            scores[s, :s - first] = -np.inf
+            hidden = s - first
+            j = hidden // LANES * LANES
+            store(part(scores, s * QUERIES + j, hidden - j), 0, spread(real(-np.inf)))
     return seen, scale
 
 
 @serial
-def exp_block(scores, seen, scale, moments, sums):
-    """Replace each of `seen` rows of scores by exp(scale * scores - TOP), with the maxima of the
-    columns for TOP; write the columns' sums to sums[0], added up as in `softmax_row`."""
-    sums[:] = 0
-    for j in range(0, QUERIES, LANES):
-        top = spread(np.finfo(scores.dtype).min)
-        for s in range(seen):
-            top = larger(get(scores, s, j) * scale, top)
-        put(moments, TOP, j, top)
-        for s in range(seen):
-            e = exp(get(scores, s, j) * scale - top)
-            put(scores, s, j, e)
-            put(sums, s % LANES, j, get(sums, s % LANES, j) + e)
+def exp_lanes(scores, visible, scale, moments, sums, j):
+    """Replace, for LANES queries from j on, the scores of `visible` keys by exp(scale * scores -
+    TOP), with the queries' maxima for TOP; write their sums to sums[0], added up as in
+    `softmax_row`."""
+    real = scores.dtype.type
+    # While one maximum waits for its last comparison, the other takes its next.
+    even = odd = spread(real(-np.inf))
+    for s in range(0, visible - 1, 2):
+        even = larger(get(scores, s, j), even)
+        odd = larger(get(scores, s + 1, j), odd)
+    if visible % 2 == 1:
+        even = larger(get(scores, visible - 1, j), even)
+    top = larger(larger(even, odd) * scale, spread(np.finfo(scores.dtype).min))
+    put(moments, TOP, j, top)
+    for i in range(LANES):
+        put(sums, i, j, spread(real(0)))
+    for s in range(visible):
+        e = exp(get(scores, s, j) * scale - top)
+        put(scores, s, j, e)
+        put(sums, s % LANES, j, get(sums, s % LANES, j) + e)
     half = LANES
     while half > 1:
         half //= 2
         for i in range(half):
-            for j in range(QUERIES):
-                sums[i, j] += sums[half + i, j]
+            put(sums, i, j, get(sums, i, j) + get(sums, half + i, j))
 
 
 @serial
-def drop_weights(factors, drop, heads, place, s):
-    """Write what dropout multiplies the weights of LANES keys by, from key s on."""
+def drop_weights(factors, drop, heads, place, s, j):
+    """Write what dropout multiplies the weights of LANES keys and LANES queries by, from key s and
+    query j on."""
     b, _, h, first = place
     real = factors.dtype.type
     _, H, T, _ = heads.q.shape
     S = heads.k.shape[2]
-    start = ((b * H + h) * T + first) * S + s       # among the weights of all
+    start = ((b * H + h) * T + first + j) * S + s       # among the weights of all
     for i in range(LANES):
-        for j in range(QUERIES):
-            kept = keeps(drop, start + j * S + i)
-            factors[i, j] = real(drop.scale) if kept else real(0)
+        for query in range(LANES):
+            kept = keeps(drop, start + query * S + i)
+            factors[i, j + query] = real(drop.scale) if kept else real(0)
 
 
 @inlined

@@ -115,6 +115,27 @@ def test_nan_in_a_query_reaches_no_other_query(dtype):
         assert np.array_equal(one[0, 1], other[0, 1])
 
 
+@compiled_only       # NumPy multiplies weights of 0, too
+@both_types
+def test_causal_attention_multiplies_no_sixteen_queries_by_what_comes_after_all_of_them(dtype):
+    q, k, v, g = normal(4, 1, 1, 64, 40, dtype=dtype)
+    settings = AttentionSettings(causal=True, scale=0.2)
+    values = formulas.attention(q, k, v, settings)
+    gradients = formulas.attention_vjp(g, q, k, v, *values, settings)
+    for first in (16, 32, 48):
+        later_v = v.copy()
+        later_v[:, :, first:] = np.nan
+        out = formulas.attention(q, k, later_v, settings)[0]
+        assert np.array_equal(out[:, :, :first], values[0][:, :, :first])
+        dq = formulas.attention_vjp(g, q, k, later_v, *values, settings)[0]
+        assert np.array_equal(dq[:, :, :first], gradients[0][:, :, :first])
+        earlier_g = g.copy()
+        earlier_g[:, :, :first] = np.nan
+        _, dk, dv = formulas.attention_vjp(earlier_g, q, k, v, *values, settings)
+        assert np.array_equal(dk[:, :, first:], gradients[1][:, :, first:])
+        assert np.array_equal(dv[:, :, first:], gradients[2][:, :, first:])
+
+
 @by_both
 def test_attention_also_returns_the_highest_score_and_1_by_the_sum_of_each_softmax(on):
     q, k, v = normal(3, 1, 2, 5, 4)
