@@ -40,7 +40,7 @@ class Settings(Drawing):
         unset="none",
         at_least=1)
     counted_weight: float = flag(
-        0.2,
+        0.25,
         "with --counted, the share of the counts in each probability",
         at_least=0,
         at_most=1)

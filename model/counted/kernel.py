@@ -8,18 +8,20 @@ from numba import types
 from minigrad.kernels.compiler.compiling import C2, D1, IDS2, dense, kernel, rows, stands_in_for
 from minigrad.kernels.compiler.linking import serial
 from model.counted import tree
+from model.counted.tree import LARGE
 
 
-def _row(kind):
-    """Return what a row of whole numbers is annotated with."""
-    return lambda real: types.Array(kind, 1, "C", readonly=True)
+def _dense(kind, axes=1):
+    """Return what a dense array of numbers of this type is annotated with."""
+    return lambda real: types.Array(kind, axes, "C", readonly=True)
 
 
 class Nodes(NamedTuple):
     """Those of a `tree.Tree`."""
-    digits: _row(types.uint16)
-    counts: _row(types.int32)
-    children: _row(types.int32)
+    digits: _dense(types.uint16)
+    counts: _dense(types.int32)
+    children: _dense(types.int32)
+    discounts: _dense(types.float64, axes=2)
 
 
 @stands_in_for(tree.mix)
@@ -53,17 +55,18 @@ def distribution(tree, ids, p):
         end = np.int64(tree.children[node + 1])
         if tree.digits[begin] == 0:     # the end of the text is no id
             begin += 1
-        different = end - begin
-        if different == 0:
+        if begin == end:
             return
-        total = different
+        total = 0
+        rest = 0.0
         for i in range(begin, end):
             total += tree.counts[i]
-        share = different / total
+            rest += tree.discounts[n, min(tree.counts[i], LARGE)]
         for i in range(p.size):
-            p[i] *= share
+            p[i] *= rest / total
         for i in range(begin, end):
-            p[tree.digits[i] - 1] += tree.counts[i] / total
+            count = tree.counts[i]
+            p[tree.digits[i] - 1] += (count - tree.discounts[n, min(count, LARGE)]) / total
 
 
 @serial

@@ -1,10 +1,16 @@
 """All n-grams of a text with their counts, as a tree, and the distribution that they give.
 
 Each node is an n-gram, and its children are those that continue it by one id.  The nodes stand
-level by level, and in each level in order, so the children of a node lie side by side.  All n-grams
-are found by a single sort: the longest ones are packed into whole numbers, and the shorter ones are
-the beginnings of these.
+level by level, and in each level in order, so the children of a node lie side by side.  The longest
+n-grams are packed into whole numbers and sorted, and the shorter ones are the beginnings of these.
 
+The longest n-grams count as often as they occur; a shorter one counts once for each different id
+that precedes it.  For it is asked only after a longer context has said little: then an id that
+follows many contexts is likelier than one that follows a single context often.
+
+Source: Kneser & Ney 1995, "Improved backing-off for m-gram language modeling", as modified and
+interpolated by Chen & Goodman 1998, "An Empirical Study of Smoothing Techniques for Language
+Modeling", section 3.
 Shapes: N rows, K ids of a context, V vocabulary.
 """
 from typing import NamedTuple
@@ -15,13 +21,17 @@ from minigrad.plug import formula
 
 BITS = 63               # of a packed n-gram
 MOST_IDS = (1 << 16) - 1    # of a vocabulary: digits have 16 bits
+LARGE = 3               # a count from which on all have one discount
+# What is taken off counts of 0, 1, 2 and more, where a text has too few n-grams to estimate it
+USUAL_DISCOUNTS = 0.0, 0.5, 1.0, 1.5
 
 
 class Tree(NamedTuple):
     """The n-grams of a text, up to an order.  The first node is the root, the empty n-gram."""
     digits: np.ndarray      # the last id of each n-gram, plus 1; 0 where the text ends: uint16
-    counts: np.ndarray      # how often each occurs: int32
+    counts: np.ndarray      # of each: int32
     children: np.ndarray    # the first child of each but the longest; and the end of all: int32
+    discounts: np.ndarray   # of counts of 0, 1, 2 and more after contexts of 0, 1 .. ids: float64
 
 
 def largest_order(vocab_size: int) -> int:
@@ -45,39 +55,61 @@ def count_ngrams(ids: np.ndarray, vocab_size: int, order: int) -> Tree:
         codes *= base
         codes[:end] += ids[n:]
         codes[:end] += 1
+    first = codes[:1].copy()        # of the text
     codes.sort()
-    digits, counts, starts = _levels(codes, base, order)
+    digits, counts, starts = _levels(codes, first, base, order)
+    discounts = [_discounts(count[digit > 0]) for count, digit in zip(counts[1:], digits[1:])]
     sizes = np.cumsum([0, *map(len, digits)])
     for level, start in enumerate(starts):
         start += sizes[level + 1].astype(np.int32)
     return Tree(
         _joined(digits),
         _joined(counts),
-        _joined([*starts, sizes[-1:].astype(np.int32)]))
+        _joined([*starts, sizes[-1:].astype(np.int32)]),
+        np.array(discounts))
 
 
-def _levels(codes, base, order):
+def _levels(codes, first, base, order):
     """Return the digits, the counts, and the first children of the nodes, a list for each, with an
     array for each level; the first children are numbered within theirs."""
     digits = []
     counts = []
     starts = []
-    count = np.ones(len(codes), np.int32)
+    total = np.array([len(codes)], np.int32)
+    counted = codes         # what is counted: the n-grams of this level, in order
     for level in range(order, 0, -1):
         begins = np.ones(len(codes), bool)
         np.not_equal(codes[1:], codes[:-1], out=begins[1:])
         start = np.flatnonzero(begins)
         codes = codes[start]
-        count = np.add.reduceat(count, start, dtype=np.int32)
-        digits.append((codes % base).astype(np.uint16))
-        counts.append(count)
         if level < order:
             starts.append(start.astype(np.int32))
+            begins = np.ones(len(counted), bool)
+            np.not_equal(counted[1:], counted[:-1], out=begins[1:])
+            start = np.flatnonzero(begins)
+        counts.append(np.diff(start, append=len(counted)).astype(np.int32))
+        digits.append((codes % base).astype(np.uint16))
+        first //= base
+        shorter = codes % base ** (level - 1)       # all but the first id of each
+        counted = np.append(shorter[shorter > 0], first)
+        counted.sort()
         codes //= base
     root = np.zeros(1, np.int32)
     digits.append(root.astype(np.uint16))
-    counts.append(count.sum(keepdims=True, dtype=np.int32))
+    counts.append(total)
     return digits[::-1], counts[::-1], [root, *starts[::-1]]
+
+
+def _discounts(counts):
+    """Return what is taken off counts of 0, 1, 2, and 3 or more of all n-grams of one length."""
+    numbers = np.bincount(np.minimum(counts, LARGE + 2), minlength=LARGE + 3)
+    if not numbers[1:LARGE + 2].all():
+        return USUAL_DISCOUNTS
+    once = numbers[1] / (numbers[1] + 2 * numbers[2])
+    discounts = [k - (k + 1) * once * numbers[k + 1] / numbers[k] for k in range(1, LARGE + 1)]
+    if min(discounts) <= 0:
+        return USUAL_DISCOUNTS
+    return 0.0, *discounts
 
 
 def _joined(arrays):
@@ -103,10 +135,15 @@ def contexts(ids: np.ndarray, order: int) -> np.ndarray:
 def distributions(tree: Tree, preceding: np.ndarray, vocab_size: int) -> np.ndarray:
     """Return the probability of every id after each of the contexts, (N, K) -> (N, V) float64.
 
-    They are those of `data.ngrams.ngram_probabilities`: Witten & Bell 1991, method C, interpolated.
+    With counts c, discounts D, h the context, h' the same without its oldest id, and p(x) = 1/V
+    below the unigram,
+
+        p(x | h) = (c(h x) - D(c(h x)) + sum over y of D(c(h y)) p(x | h')) / sum over y of c(h y),
+
+    and p(x | h') if h was never seen.
     """
     p = np.full((len(preceding), vocab_size), 1 / vocab_size)
-    for nodes in _nodes(tree, preceding):
+    for nodes, discounts in zip(_nodes(tree, preceding), tree.discounts):
         rows = np.flatnonzero(nodes >= 0)
         begin = tree.children[nodes[rows]].astype(np.int64)
         end = tree.children[nodes[rows] + 1]
@@ -116,10 +153,13 @@ def distributions(tree: Tree, preceding: np.ndarray, vocab_size: int) -> np.ndar
         children = np.repeat(begin, different) + within
         of_row = np.repeat(np.arange(len(rows)), different)
         counts = tree.counts[children]
-        total = np.bincount(of_row, counts, minlength=len(rows)) + different
+        discount = discounts[np.minimum(counts, LARGE)]
+        total = np.bincount(of_row, counts, minlength=len(rows))
+        rest = np.bincount(of_row, discount, minlength=len(rows))
         seen = different > 0
-        p[rows[seen]] *= (different[seen] / total[seen])[:, None]
-        p[rows[of_row], tree.digits[children].astype(np.int64) - 1] += counts / total[of_row]
+        p[rows[seen]] *= (rest[seen] / total[seen])[:, None]
+        left = (counts - discount) / total[of_row]
+        p[rows[of_row], tree.digits[children].astype(np.int64) - 1] += left
     return p
 
 

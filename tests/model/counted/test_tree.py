@@ -1,10 +1,10 @@
-"""The tree has the counts of a naive count, and its distributions are those of the yardstick."""
+"""The tree has the counts of a naive program, and its distributions those of a naive recursion."""
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from data import Text, ngrams
+from data import Text
 from model.counted import tree
 from tests.kit import memory
 
@@ -28,30 +28,74 @@ def below(found, node=0, gram=()):
     return grams
 
 
+def naive_counts(ids, order):
+    """How often each of the longest n-grams occurs, and what number of different ids, or the
+    beginning of the text, precede a shorter one."""
+    ids = tuple(ids)
+    counts = Counter(ids[i:i + order] for i in range(len(ids) - order + 1))
+    for n in range(1, order):
+        before = {(ids[i - 1] if i else None, ids[i:i + n]) for i in range(len(ids) - n + 1)}
+        counts.update(gram for _, gram in before)
+    return counts
+
+
+def naive_discount(counts, n, c):
+    """Chen & Goodman 1998, equation 26; or 0.5, 1, 1.5 where that is undefined, or not above 0."""
+    N = [sum(len(gram) == n and x == k for gram, x in counts.items()) for k in range(5)]
+    usual = [0.5, 1.0, 1.5]
+    if min(N[1:]):
+        Y = N[1] / (N[1] + 2 * N[2])
+        usual = [1 - 2 * Y * N[2] / N[1], 2 - 3 * Y * N[3] / N[2], 3 - 4 * Y * N[4] / N[3]]
+        if min(usual) <= 0:
+            usual = [0.5, 1.0, 1.5]
+    return usual[min(c, 3) - 1]
+
+
+def naive_p(counts, x, context):
+    """The probability of an id after a context, by the recursion of Kneser and Ney."""
+    shorter = naive_p(counts, x, context[1:]) if context else 1 / V
+    n = len(context) + 1
+    after = {y: counts[(*context, y)] for y in range(V) if counts[(*context, y)]}
+    if not after:
+        return shorter
+    discounts = {y: naive_discount(counts, n, c) for y, c in after.items()}
+    own = after.get(x, 0) - discounts.get(x, 0)
+    return (own + sum(discounts.values()) * shorter) / sum(after.values())
+
+
 @pytest.mark.parametrize("order", [1, 2, 4, 9])
-@pytest.mark.parametrize("count", [1, 2, 5, 60])
-def test_count_ngrams_finds_every_n_gram_as_often_as_a_naive_count(order, count):
-    ids = some_ids(count).tolist()
-    naive = Counter(tuple(ids[i:i + n]) for n in range(1, order + 1)
-                    for i in range(count - n + 1))
-    assert below(tree.count_ngrams(np.array(ids), V, order)) == naive
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 60])
+def test_count_ngrams_finds_every_n_gram_and_counts_as_a_naive_program_does(order, count):
+    ids = some_ids(count)
+    assert below(tree.count_ngrams(ids, V, order)) == naive_counts(ids.tolist(), order)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 8])
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
 @pytest.mark.parametrize("count", [1, 3, 40, 400])
-def test_distributions_are_those_of_the_yardstick_and_sum_to_1(order, count):
-    """Also at the beginning of a text, after contexts that were never seen, and beyond the length
-    of the text that was counted."""
+def test_distributions_are_those_of_kneser_and_ney_and_sum_to_1(order, count):
+    """Also at the beginning of a text, after contexts that were never seen, beyond the length of
+    the text that was counted, and with discounts that are estimated and that are not."""
     train = some_ids(count)
-    text = some_ids(50, V, seed=1)
+    text = some_ids(30, V, seed=1)
     found = tree.distributions(
         tree.count_ngrams(train, V, order),
         tree.contexts(text[None], order)[0],
         V)
-    *_, expected = ngrams.ngram_probabilities(train, text, V, order)
-    assert found.shape == (50, V) and found.min() > 0
+    counts = naive_counts(train.tolist(), order)
+    expected = []
+    for i in range(len(text)):
+        context = tuple(text[max(0, i + 2 - order):i + 1].tolist()) if order > 1 else ()
+        expected.append([naive_p(counts, x, context) for x in range(V)])
+    assert found.shape == (30, V) and found.min() > 0
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
-    np.testing.assert_allclose(found[np.arange(49), text[1:]], expected[1:], rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_discounts_are_estimated_where_all_numbers_of_few_occur():
+    estimated = tree.count_ngrams(some_ids(400), V, 5).discounts[-1]
+    usual = tree.count_ngrams(some_ids(40), V, 2).discounts[0]
+    assert 0 == estimated[0] < estimated[1] < estimated[2] < estimated[3] < 3
+    assert estimated.tolist() != usual.tolist() == [0, 0.5, 1, 1.5]
 
 
 def test_contexts_are_the_last_ids_and_minus_1_before_the_first():
