@@ -87,7 +87,9 @@ def _levels(codes, first, base, order):
             begins = np.ones(len(counted), bool)
             np.not_equal(counted[1:], counted[:-1], out=begins[1:])
             start = np.flatnonzero(begins)
-        counts.append(np.diff(start, append=len(counted)).astype(np.int32))
+        ends = np.append(start, len(counted)).astype(np.int32)
+        counts.append(np.diff(ends))
+        del start, ends, begins, counted      # large ones
         digits.append((codes % base).astype(np.uint16))
         first //= base
         shorter = codes % base ** (level - 1)       # all but the first id of each
