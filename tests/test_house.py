@@ -30,7 +30,7 @@ ROOMS = {
     "model.interactive": [],
     "model.kv_cache": ["minigrad.kernels"],
     "model.lora": ["model.count"],
-    "model.look": ["model.explain", "model.reverse", "model.score"],
+    "model.look": ["model.reverse", "model.score"],
     "model.ranks": [],
     "model.replay": ["minigrad.watch"],
     "model.reverse": ["model.count", "model.variants"],

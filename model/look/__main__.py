@@ -7,8 +7,6 @@ of model.reverse it shows where each letter of an answer came from.
 
     python -m model.look out_a out_b            the losses of several runs in one chart, and what
                                                 differs in their settings
-    python -m model.look --graph                what backward goes through, of a neuron, printed
-    python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
 """
 import dataclasses
 import pathlib
@@ -19,8 +17,6 @@ from minigrad import compiled
 from model.answers import announced_if_slow, answering, tell, text_or_file
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.command import Parser
-from model.explain.__main__ import show
-from model.explain.graphs import GRAPHS
 from model.generation import generate
 from model.interrupts import Interrupts
 from model.look import crossed, living
@@ -45,10 +41,6 @@ class Settings:
     output: str = flag("look.html", "the file to write", short="-o")
     live: bool = flag(True, "put the model into the page, to type into and to take apart, if it is "
                             "of characters and fits; --no-live shows one text")
-    graph: str = flag(None, "instead of the page, print a recorded graph in backward's order, or "
-                            "draw it if the path of an .svg follows", alone="")
-    of: str = flag("expression", f"which graph: {', '.join(GRAPHS)}, with the shapes of the run "
-                                 "in out_dir if there is one")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -59,13 +51,8 @@ def main(argv: list[str] | None = None) -> None:
         words = ["--out_dir", *words]
     given = parser.parse(words)
     s = Settings(**given)
-    if s.graph is None and "of" in given:
-        parser.refuse(["--of says which graph is shown; give --graph too"])
-    others = given.keys() & {"text", "output", "live"}
-    if s.graph is not None and others:
-        parser.refuse([f"--graph shows no page; leave out --{min(others)}"])
     several = len(s.out_dir) > 1
-    of_one = given.keys() & {"text", "live", "graph"}
+    of_one = given.keys() & {"text", "live"}
     if several and of_one:
         parser.refuse([f"--{min(of_one)} is for one run, and --out_dir names {len(s.out_dir)}; "
                        "leave out one or the other"])
@@ -74,12 +61,8 @@ def main(argv: list[str] | None = None) -> None:
         if several:
             write_comparison(s)
             return
-        out_dir, = s.out_dir
-        with announced_if_slow(f"reading the model in {out_dir} and computing what it shows"):
-            if s.graph is None:
-                write(s)
-            else:       # as python -m model.explain
-                show(s.of, s.graph, out_dir)
+        with announced_if_slow(f"reading the model in {s.out_dir[0]} and computing what it shows"):
+            write(s)
 
 
 def check_output(output: pathlib.Path) -> None:

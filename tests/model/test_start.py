@@ -80,7 +80,7 @@ else:
     ("model.convert OUT none.gguf", "model.convert: "),
     ("model.count --out_dir OUT", "parameters"),
     ("model.walk --exercise TMP", "    python -m model.walk --check "),
-    ("model.reverse --heads 3", "--heads"), ("model.look --graph", "backward")])
+    ("model.reverse --heads 3", "--heads"), ("model.explain", "backward")])
 def test_each_program_runs_in_a_notebook(words, says, trained, tmp_path):
     words = words.replace("OUT", str(trained)).replace("TMP", str(tmp_path))
     done = python("-c", RUN, words)

@@ -236,7 +236,7 @@ def command_lines():
              "train --max_itres 3 word --seed -1 --learning_rate nan --beta1 inf", "train --help",
              "sample --start a --top_k 5 --top_p 0.5 --num_samples 2 --stop b", "sample --score a",
              "sample --interactive --temperature 0 --no-cache --seed 1", "look -o a.html --text a",
-             "look --graph --of block", "look --graph a.svg", "count --out_dir out",
+             "look a b --text c", "look --no-live", "count --out_dir out",
              "count --n_layer 96 --n_head 96 --n_embd 12288 --vocab_size 50257 --position learned",
              "train --batch_size 100000000000000000000000 --eval_iters 0 --threads 1"]
     return [line.replace(" ", "\0").encode() for line in lines]

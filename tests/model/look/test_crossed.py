@@ -10,7 +10,7 @@ from model.reverse.__main__ import VOCABULARY, as_ids
 from model.checkpoint import Checkpoint
 from tests.browser import facts_of, of, opened
 from tests.checking import random_weights
-from tests.kit import refusal, refused, written
+from tests.kit import refusal, written
 
 TEXT = "hello"
 
@@ -81,8 +81,6 @@ def test_the_command_opens_it(tmp_path, capsys, monkeypatch):
         page = (tmp_path / "look.html").read_text(encoding="utf-8")
         assert page == html(checkpoint(model_of()), text)
         assert f"{len(text)} characters; open it" in capsys.readouterr().out
-    assert "holds an encoder-decoder" in refused(
-        capsys, "--out_dir", ".", "--graph", "--of", "block", main=main)
 
 
 @pytest.mark.needs("browser")

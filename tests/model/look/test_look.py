@@ -42,8 +42,7 @@ def test_it_writes_one_file_and_says_how_large_it_is(trained, capsys, folder):
 def test_the_page_is_there_if_nobody_reads_what_it_says(trained, folder, monkeypatch):
     with nobody_reads(monkeypatch):
         look.main(["--out_dir", str(trained), "--text", "ab", "--no-live"])
-        look.main(["--graph", "a.svg"])
-    assert {path.name for path in folder.iterdir()} == {"look.html", "a.svg"}
+    assert {path.name for path in folder.iterdir()} == {"look.html"}
 
 
 def test_without_a_text_it_takes_a_passage_that_was_not_trained_on(trained, folder, small_text):
@@ -52,7 +51,7 @@ def test_without_a_text_it_takes_a_passage_that_was_not_trained_on(trained, fold
     train, val = data.split(small_text.read_text(encoding="utf-8"))
     assert PASSAGE - 9 < len(text) <= PASSAGE and text.endswith(" ")
     assert text in val and val[val.index(text) - 1] == "\n"
-    assert "not trained on" in facts["about_words"] and not facts["score"]["seen"]
+    assert "not trained on" in facts["about_words"]
 
 
 @pytest.mark.parametrize("val, start", [
@@ -78,34 +77,29 @@ def test_if_that_text_is_gone_the_model_writes_one_itself(trained, folder, monke
     assert look.passage(checkpoint._replace(tokenizer=SimpleNamespace(unit="token")))[0] == 32
 
 
-@pytest.mark.parametrize("flags", ["-o {}.html", "--graph {}.svg", "--of block --graph {}.svg"])
-def test_what_cannot_be_written_is_refused_first(trained, capsys, folder, monkeypatch, flags):
+def test_what_cannot_be_written_is_refused_first(trained, capsys, folder, monkeypatch):
     monkeypatch.setattr(look, "load_checkpoint", None)      # not to be called
-    monkeypatch.setattr("model.explain.__main__.recorded", None)
-    for suffix in ("html", "svg"):
-        (folder / f"folder.{suffix}").mkdir()
+    (folder / "folder.html").mkdir()
     missing = "No such file or directory; first make the folder none, or give another"
     for name, why in (("folder", "Is a directory"), ("none/l", missing)):
-        *_, output = words = flags.format(name).split()
-        said = refused(capsys, "--out_dir", trained, *words, main=look.main)
+        output = f"{name}.html"
+        said = refused(capsys, "--out_dir", trained, "-o", output, main=look.main)
         assert f"cannot use {pathlib.Path(output)}: " in said and said.endswith(why)
-    assert {path.name for path in folder.iterdir()} == {"folder.html", "folder.svg"}
+    assert {path.name for path in folder.iterdir()} == {"folder.html"}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-@pytest.mark.parametrize("words", ["-o a.html", "--graph a.svg"])
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_signal_leaves_no_page_half_written(words, name, trained, folder, monkeypatch):
+def test_a_signal_leaves_no_page_half_written(name, trained, folder, monkeypatch):
     number = getattr(signal, name)
 
     def signalled(*_, **__):
         signal.raise_signal(number)
     monkeypatch.setattr(look, "load_checkpoint", signalled)
-    monkeypatch.setattr("model.explain.__main__.recorded", signalled)
     before = signal.signal(number, lambda *_: None)         # or it would end the tests
     try:
         with pytest.raises(SystemExit) as end:
-            look.main(["--out_dir", str(trained), *words.split()])
+            look.main(["--out_dir", str(trained)])
     finally:
         signal.signal(number, before)
     assert end.value.code == 130
@@ -128,6 +122,6 @@ def test_a_text_with_unknown_letters_is_shown_as_the_page_reads_what_is_typed(
     facts, text = read(folder / "look.html")
     assert text == "the Ж fox, the Ö" and facts["live"]
     # What the model read in their place is no part of the text's loss.
-    assert facts["score"] is None and facts["worths"] is None and len(facts["losses"]) == 15
+    assert facts["worths"] is None and len(facts["losses"]) == 15
     said = refused(capsys, "--out_dir", trained, "--text", "the Ж", "--no-live", main=look.main)
     assert "'Ж'" in said
