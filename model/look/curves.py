@@ -1,9 +1,19 @@
-"""What the losses of runs show, in a sentence: which counted n-grams a model beats, and when."""
+"""What the losses of runs show, in a sentence: which counted n-grams a model beats, and when; and
+the tables and sentences that stand beside their chart."""
 from collections.abc import Sequence
 
+import numpy as np
+
+from data import Text
 from minigrad.words import number_of
+from model.look.shell import table
+from model.scoring import yardstick
 
 WORSE = 0.02        # nats above the lowest loss from which a run is said to get worse
+
+# Of log.csv; the last column is there if a run may skip steps.
+COLUMNS = ("step", "training loss (nats)", "validation loss (nats)", "learning rate",
+           "{unit}s a second", "seconds", "steps skipped")
 
 Log = Sequence[Sequence[float | None]]      # the lines of a log.csv
 
@@ -28,6 +38,41 @@ def describe_finding(log: Log, counted: dict[str, float] | None, unit: str = "ch
     for step, name in more:
         words += f", after {step:,} {name}s"
     return f"{words[0].upper()}{words[1:]}; {_describe_end(losses, last, counted)}."
+
+
+def counted_losses(text: Text) -> list[tuple[str, float]]:
+    """Return the losses of n-grams, by their names, counted on one part of a text and measured on
+    the other."""
+    losses = yardstick(text.train, text.val, text.tokenizer.vocab_size)
+    return [(name, round(loss, 3)) for name, loss in losses.items()]
+
+
+def describe_counts(counted: object, no_counts: str) -> str:
+    """Return what the dotted lines of a chart are, or why there are none."""
+    if counted is None:
+        return f"There are no counted n-grams beside it, because {no_counts}."
+    return ("The dotted lines are what n-grams reach, counted on the training part and measured on "
+            "the validation part.")
+
+
+def log_table(log: Log, unit: str) -> str:
+    """Return the log of a run as a table in HTML."""
+    columns = [name.format(unit=unit) for name in COLUMNS]
+    lines = [[loss_cell(x) if column in (1, 2) else number_cell(x) for column, x in enumerate(line)]
+             for line in log]
+    return table(columns[:len(lines[0])] if lines else [], lines)
+
+
+def loss_cell(loss: float | None) -> str:
+    """Return a loss as it stands in a table."""
+    return "–" if loss is None else f"{loss:.3f}"
+
+
+def number_cell(number: float) -> str:
+    """Return a number in three digits, or a large one in all."""
+    if abs(number) >= 1000:
+        return f"{number:,.0f}"
+    return np.format_float_positional(float(f"{number:.3g}"), trim="-")
 
 
 def _crossings(losses, counted):

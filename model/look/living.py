@@ -2,33 +2,23 @@
 
 static/engine.js computes the model in the browser.  Shapes: N ids, V vocabulary.
 """
-import inspect
 import itertools
-import textwrap
 from typing import Any
 
 import numpy as np
 
 from data import Text
 from minigrad.words import any_of
-from model.attention import MultiHeadAttention
 from model.checkpoint import Checkpoint
 from model.config import PAGE, unknown_options
-from model.layers import MLP
 from model.look import weights
 from model.score.text import text_losses
-from model.transformer import Block, Transformer
+from model.transformer import Transformer
 
 LARGEST = 30_000_000        # bytes of a page
 MOST_CHARACTERS = 100_000   # of its text, which it goes through at each key
 MEASURED = 50_000           # ids of the validation text on which the cost of rounding is measured
 NEUTRAL = " \n"             # what stands in for a character, and for itself the next one
-# What the page shows side by side: a name in static/engine.js, and the Python that it mirrors.
-SOURCES = {"Transformer": (Transformer.states, Transformer.embed, Transformer.output),
-           "Block": (Block,), "MultiHeadAttention": (
-               MultiHeadAttention.__call__, MultiHeadAttention.project,
-               MultiHeadAttention.weights),
-           "MLP": (MLP.__call__,)}
 
 
 def reason_against(checkpoint: Checkpoint) -> str | None:
@@ -73,9 +63,7 @@ def gather(checkpoint: Checkpoint, text: Text | None) -> tuple[dict[str, Any], b
         "rounding": rounding_cost(model, text.val if text else none),
         "tensors": tensors,
         "characters": list(tokenizer.vocabulary),
-        "neutral": neutral(tokenizer.vocabulary, text.train if text else none),
-        "python": {name: "\n".join(textwrap.dedent(inspect.getsource(part)) for part in parts)
-                   for name, parts in SOURCES.items()}}, numbers
+        "neutral": neutral(tokenizer.vocabulary, text.train if text else none)}, numbers
 
 
 def rounding_cost(model: Transformer, ids: np.ndarray) -> str:

@@ -7,7 +7,6 @@ goes into static/look.html, which `model.look.shell` makes a whole file.
 Shapes: N ids of the text, T of a window, L layers, H heads, C channels, V vocabulary.
 """
 import base64
-import dataclasses
 import math
 import pathlib
 import unicodedata
@@ -23,12 +22,11 @@ from model.checkpoint import Checkpoint, recorded_texts
 from model.folder import read_log
 from model.generation import USELESS, window_start, window_step
 from model.look import heads, living
-from model.look.curves import describe_finding
+from model.look.curves import counted_losses, describe_counts, describe_finding, log_table
 from model.look.examples import examples, link_to
 from model.look.reading import Window, lens, read
 from model.look.shell import filled, shell
 from model.score.text import text_losses, training_text
-from model.scoring import yardstick
 from model.transformer import Transformer, TransformerConfig
 
 MOST_CHARACTERS = 1000      # or tokens, of which a page has names, losses and weights
@@ -37,11 +35,10 @@ MOST_HEADS = 64             # that are tried one by one
 LONGEST = 16                # characters shown of a token
 SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
 FILES = ("look.css", "curves.css", "engine.js", "numbers.js", "field.js", "card.js", "flow.js",
-         "head.js", "worth.js", "write.js", "keep.js", "curves.js", "run.js", "begin.js")
+         "head.js", "worth.js", "write.js", "keep.js", "curves.js", "begin.js")
 NAV = {"text": "Text", "flow": "Parts", "head": "Head", "write": "Write", "run": "Training",
        "about": "About"}
 LIKELIEST = 8               # predictions shown of each character
-LONG = 40                   # characters that do not occur in a text by chance
 LIVE = ("Type into the coloured letters.  After each one, this small language model says what it "
         "expects next.  The stronger a colour, the more that letter surprised it.  Surprise is "
         "counted in nats: one nat more, and the letter was 2.7 times less likely.")
@@ -93,18 +90,13 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     if not all(np.isfinite(window.logits).all() for window in windows):
         raise ValueError(USELESS)
     log, no_log = read_log(out_dir / "log.csv")
-    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
+    described = heads.describe([(window.maps, window.fresh) for window in windows])
     facts = {
         "live": reason is None, "reason": reason, "unit": unit, "text": text,
         "config": {"kv_heads": config.kv_heads, "d_head": config.d_head, **vars(config)},
         "about_words": f"{about(checkpoint, out_dir)}  {source}",
-        "about": [(field.name, str(value)) for field in dataclasses.fields(config)
-                  if (value := getattr(config, field.name)) != field.default],
-        "rules": [{"does": does.format("its favourite character", back="N back").replace(
-            "character", unit), "when": when.replace("character", unit)}
-                  for _, does, _, when in heads.RULES],
-        "log": None if no_log else log, "no_log": no_log, "rates": _rates(checkpoint.training),
-        **_yardsticks(model, text, some, known, unknown)}
+        "log": None if no_log else log, "no_log": no_log,
+        "counted": counted_losses(known) if known else None, "no_counts": unknown}
     if reason is None:
         more, data = living.gather(checkpoint, known)
         used = range(config.vocab_size)
@@ -115,7 +107,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
                                  fact["top"] + fact["blocks"])}
     worth = worths(living.weights.rounded(model) if reason is None else model, some)
     if reason is None and living.unknown_letters(tokenizer.vocabulary, text):
-        worth = facts["score"] = None       # both are of what the model read instead, too
+        worth = None        # it would be of what the model read instead, too
     sharpest = [-np.nan_to_num(head.numbers["entropy"]) for layer in described for head in layer]
     best = int(np.argmax(sharpest if worth is None else worth))
     best = divmod(best, config.n_head)
@@ -125,7 +117,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         facts["examples"] = examples(text, config.block_size, best, training)
     return facts | more | {
         "vocabulary": {i: shown(tokenizer.vocabulary[i]) for i in sorted(used)},
-        "heads": _describe_heads(described, tokenizer.vocabulary, unit),
+        "heads": _describe_heads(described, unit),
         "worths": worth, "best": best}, data
 
 
@@ -168,14 +160,6 @@ def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> str:
         on = number_of(len(texts), "file") if texts[1:] else pathlib.Path(*texts).name
         words += f"  It was trained for {number_of(steps, 'step')} on {on}."
     return f"{words}  It came from the folder {out_dir}."
-
-
-def _rates(training):
-    """Return which optimizer's learning rate the log holds."""
-    used = training.get("settings", {})
-    if used.get("optimizer") != "muon" or not used.get("learning_rate"):
-        return "of AdamW"
-    return f"of AdamW; Muon's is {used['muon_lr'] / used['learning_rate']:g} times it"
 
 
 def shown(text: str) -> tuple[str, str]:
@@ -236,37 +220,16 @@ def _tops(log_p, count):
     return tops
 
 
-def _describe_heads(described, vocabulary, unit):
+def _describe_heads(described, unit):
     """Return for each head what it does, and its name, empty where that distinguishes it from few
     others."""
     names = heads.distinguishing(described)
 
     def describe(head):
         name, does = heads.kind(head)
-        favourite = f"‘{shown(vocabulary[head.favourite_id])[0]}’"
-        back = f"{head.back} back" if head.back else "itself"
-        return {"name": name.replace("character", unit).format(favourite) if name in names else "",
-                "does": does.replace("character", unit).format(favourite, back=back)}
+        return {"name": name.replace("character", unit) if name in names else "",
+                "does": does.replace("character", unit)}
     return [[describe(head) for head in layer] for layer in described]
-
-
-def _yardsticks(model, text, ids, known, unknown):
-    """Return the mean loss of the text, and the losses of counted n-grams on it and on the run's
-    validation split, if the text of the run is `known`; else why it is unknown."""
-    if len(ids) < 2:
-        return {"score": None, "counted": None, "no_counts": "the text is too short"}
-
-    def counted_on(ids):
-        found = yardstick(known.train, ids, known.tokenizer.vocab_size)
-        return [(name, round(loss, 3)) for name, loss in found.items()]
-    mean = float(text_losses(model, ids).mean())
-    score = {"loss": round(mean, 4), "bits": round(mean / math.log(2), 4),
-             "ladder": [("this model", round(mean, 3))]}
-    if known is None:
-        return {"score": score, "counted": None, "no_counts": unknown}
-    score["seen"] = len(text) >= LONG and text in known.parts()[0]  # short ones are in every text
-    score["ladder"] += counted_on(ids)
-    return {"score": score, "counted": counted_on(known.val)}
 
 
 def pack(windows: list[Window]) -> bytes:
@@ -290,17 +253,26 @@ def _opening(text):
     return beginning.replace("{", "&#123;")         # no mark of a template
 
 
+def _about_curves(facts):
+    """Return what stands beside the curves of the run, or why there are none."""
+    if not facts["log"]:
+        why = facts["no_log"] or "the log of the run has no lines"
+        return f"There are no curves here, because {why}."
+    return describe_counts(facts["counted"], facts["no_counts"])
+
+
 def html(facts: dict[str, Any], data: bytes) -> str:
     """Return the page."""
     unit, live = facts["unit"], facts["live"]
     headline, lede = (("A model to type into", LIVE) if live
                       else ("A look inside a trained model", STILL))
-    counted = dict(facts["counted"] or [])
+    log, counted = facts["log"] or [], facts["counted"]
     links = [f'<a href="{escape(link_to(state))}">{escape(words)}</a>'
              for words, state in facts.get("examples", ())]
     parts = {"weights": base64.b64encode(data).decode("ascii"), "unit": unit,
              "headline": headline, "lede": escape(lede.format(**facts)),
-             "finding": escape(describe_finding(facts["log"] or [], counted, unit)),
+             "finding": escape(describe_finding(log, dict(counted or []), unit)),
+             "curves": escape(_about_curves(facts)), "log": log_table(log, unit),
              "examples": "\n    ".join(links), "opening": _opening(facts["text"])}
     nav = {name: words for name, words in NAV.items() if live or name != "write"}
     return shell(headline, nav, filled("look.html", parts), facts, FILES)

@@ -13,11 +13,11 @@ from minigrad.words import number_of
 from model.answers import command_line
 from model.checkpoint import BEST, load_arrays, recorded_texts
 from model.folder import LOG, PAGE, read_log
-from model.look.curves import describe_comparison, describe_finding
-from model.look.shell import filled, shell
+from model.look.curves import (counted_losses, describe_comparison, describe_counts,
+                               describe_finding, log_table, loss_cell)
+from model.look.shell import filled, shell, table
 from model.run import Run
 from model.score.text import training_text
-from model.scoring import yardstick
 from model.settings import Settings
 
 FILES = ("curves.css", "curves.js", "runs.js")
@@ -95,12 +95,12 @@ def compare(names: Sequence[str]) -> tuple[str, list[str]]:
         "unit": records[0].tokenizer.unit,
         "series": [{"name": record.name, "points": [[line[0], line[2]] for line in record.log]}
                    for record in records],
-        "counted": counted,
-        "no_counts": no_counts,
-        "names": list(names),
-        "differences": differences}
+        "counted": counted}
     windows = describe_windows(records)
-    page = _page("Runs side by side", finding, f"{warning}  {windows}".strip(), facts)
+    parts = {"title": "Runs side by side", "finding": finding, "state": "",
+             "warning": f"{warning}  {windows}".strip(),
+             "counts": describe_counts(counted, no_counts)}
+    page = _page(parts, facts, _losses_table(records), differences)
     lines = [f"    {name}: {' | '.join(values)}" for name, values in differences]
     return page, [*filter(None, (finding, warning, windows)),
                   *(["what differs in their settings:", *lines] if lines else
@@ -165,11 +165,9 @@ def _shown(field, value):
 def _counted(record):
     """Return the losses of n-grams counted on the text of a run; or None, and why."""
     try:
-        text = training_text(record.training, record.tokenizer)
+        return counted_losses(training_text(record.training, record.tokenizer)), ""
     except ValueError as error:
         return None, str(error)
-    counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
-    return [(name, round(loss, 3)) for name, loss in counted.items()], ""
 
 
 def write_page(run: Run, counted: dict[str, float], goes_on: bool) -> None:
@@ -180,19 +178,16 @@ def write_page(run: Run, counted: dict[str, float], goes_on: bool) -> None:
         "unit": run.text.tokenizer.unit,
         "log": log,
         "counted": [(name, round(loss, 3)) for name, loss in counted.items()],
-        "differences": [],
         "renewed": RENEWED if goes_on else None,
         "written": round(time.time())}
     state = f"The run goes on, and has taken {steps}."
     if not goes_on:
         look = command_line("model.look", "--out_dir", run.folder.path)
         state = f"The run has ended after {steps}.  To type into its model: {look}"
-    page = _page(
-        f"The run in {run.folder.path}",
-        describe_finding(log, counted, facts["unit"]),
-        "",
-        facts,
-        state)
+    parts = {"title": f"The run in {run.folder.path}", "warning": "", "state": state,
+             "finding": describe_finding(log, counted, facts["unit"]),
+             "counts": describe_counts(facts["counted"], "")}
+    page = _page(parts, facts, log_table(log, facts["unit"]))
     path = run.folder / PAGE
     try:
         with replacing(path) as file:
@@ -204,17 +199,28 @@ def write_page(run: Run, counted: dict[str, float], goes_on: bool) -> None:
               "there, and the next evaluation writes it", file=sys.stderr)
 
 
-def _page(title, finding, warning, facts, state=""):
-    """Return the page; `warning` and `state` are sentences, or ""."""
-    parts = {"title": title, "finding": finding, "warning": warning, "state": state,
-             "unit": facts["unit"]}
-    body = filled("runs.html", {name: escape(words) for name, words in parts.items()})
+def _losses_table(records):
+    """Return a table in HTML: a row for each step at which a run was evaluated, a column a run."""
+    losses = [{int(line[0]): line[2] for line in record.log} for record in records]
+    rows = [(f"{step:,}", *(loss_cell(each.get(step)) for each in losses))
+            for step in sorted(set().union(*losses))]
+    return table(("step", *(record.name for record in records)), rows)
+
+
+def _page(parts, facts, log, differences=()):
+    """Return the page; `parts` are its sentences, `log` is a table in HTML, `differences` the flags
+    with their values in each run."""
     nav = {"losses": "Losses"}
-    if facts["differences"]:
+    names = ()
+    if differences:
         nav["settings"] = "Settings"
+        names = [series["name"] for series in facts["series"]]
+    settings = table(("flag", *names), [(flag, *values) for flag, values in differences])
+    words = {name: escape(part) for name, part in parts.items()}
+    body = filled("runs.html", words | {"unit": facts["unit"], "log": log, "settings": settings})
     command = "python train.py --page" if "log" in facts else "python -m model.look"
     return shell(
-        title,
+        parts["title"],
         nav,
         body,
         facts,

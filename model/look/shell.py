@@ -32,6 +32,14 @@ def shell(title: str, nav: dict[str, str], body: str, facts: Any,
     return filled("shell.html", parts)
 
 
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in HTML, from the words of its head and of its rows."""
+    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    lines = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+                      for row in rows)
+    return f"<table><thead><tr>{names}</tr></thead>\n<tbody>{lines}</tbody></table>"
+
+
 def filled(name: str, parts: dict[str, str]) -> str:
     """Return a file in static/ with a part in place of each {{name}}."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], static(name))

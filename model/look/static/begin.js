@@ -72,16 +72,10 @@ function recall(event) {
 /** What is known before the weights are unpacked: the opening text in its colours, all parts. */
 function showOpening() {
   byId("about-words").textContent = facts.about_words;
-  byId("settings").append(...facts.about.map(([name, value]) => make("div", {},
-    make("dt", {}, name), make("dd", {}, value))));
-  byId("rules").append(...facts.rules.map(({ does, when }) => make("li", {},
-    `${capital(does)}: ${when}.`)));
-  const code = { Transformer, Block, MultiHeadAttention, MLP };
-  byId("sources").append(...Object.entries(facts.python ?? {}).map(([name, python]) =>
-    make("details", {}, make("summary", {}, name), make("div", { class: "columns" },
-      ...[code[name].toString(), python].map((text) => make("pre", { tabindex: "0" }, text))))));
   fillFlow();
-  fillRun();
+  if (facts.log?.length) {
+    byId("charts").append(lossChart(ofRun(facts.log), facts.counted ?? []));
+  }
   if (!live) return;
   const count = sumOf(facts.tensors.map(({ shape }) => shape.reduce((a, b) => a * b)));
   byId("next-title").textContent = `Unpacking ${whole(count)} weights …`;

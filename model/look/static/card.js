@@ -29,14 +29,13 @@ function button(act, ...words) {
   return element;
 }
 
-/** A row of bars: a name, a bar from 0 (below 0 to the other side), what it was, a number. */
+/** A row of bars: a name, a bar from 0 to 1, what it was before, a number. */
 function bar(list, name, x, value, before = null) {
-  const both = list.classList.contains("both");
-  const place = (y) => `left: ${both ? 50 + 50 * y : 100 * y}%`;
-  const track = make("span", { class: "track", "aria-hidden": "true" }, make("span", {
-    class: x < 0 ? "fill below" : "fill",
-    style: `${place(Math.min(0, x))}; width: ${(both ? 50 : 100) * Math.abs(x)}%` }));
-  if (before !== null) track.append(make("span", { class: "ghost", style: place(before) }));
+  const track = make("span", { class: "track", "aria-hidden": "true" },
+    make("span", { class: "fill", style: `width: ${100 * x}%` }));
+  if (before !== null) {
+    track.append(make("span", { class: "ghost", style: `left: ${100 * before}%` }));
+  }
   const row = make("li", {}, make("span", {}, name), track,
     make("span", { class: "value" }, ...[value].flat()));
   list.append(row);
@@ -180,7 +179,6 @@ function showChanges() {
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${
       share(drag.weight)}${outside}`, { drag: null }));
   }, byId("heads").querySelector("[tabindex='0']"));
-  enable("reset", off.length || drag);
 }
 
 function partName(part) {

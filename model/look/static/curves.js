@@ -1,13 +1,10 @@
-// ==== Losses over steps on a logarithmic axis, beside counted n-grams; and the log as a table
+// ==== Losses over steps on a logarithmic axis, beside counted n-grams
 
-const COLUMNS = ["step", `training loss (nats)`, "validation loss (nats)", "learning rate",
-  `${facts.unit}s a second`, "seconds", "steps skipped"];   // of log.csv; the last if a run may skip
 const LABEL_HEIGHT = 14;                           // the height of one
 
 /** A number in three digits, or if it is large, in all. */
 const brief = (x) => Math.abs(x) >= 1000 ? fixed(x, 0) : String(Number(x.toPrecision(3)))
   .replace("-", "−");
-const logged = (x, i) => x === null ? "–" : i === 1 || i === 2 ? fixed(x, 3) : brief(x);
 const joinNames = (words) => words.join(", ").replace(/, ([^,]*)$/, " and $1");
 
 /** The lines of one run: its validation loss, and its training loss where there is one. */
@@ -125,18 +122,4 @@ function apart(labels) {
   }
   return groups.flatMap((group) => group.map((label, i) =>
     [...label, topOf(group) + LABEL_HEIGHT * i + LABEL_HEIGHT / 2]));
-}
-
-function fillTable(table, head, lines) {
-  const row = (cells, tag, attributes) => make("tr", {},
-    ...cells.map((text) => make(tag, attributes, text)));
-  table.append(make("thead", {}, row(head, "th", { scope: "col" })),
-    make("tbody", {}, ...lines.map((line) => row(line, "td", {}))));
-}
-
-/** The log of one run. */
-function fillLogTable(log) {
-  fillTable(byId("log").querySelector("table"), COLUMNS.slice(0, log[0].length)
-    .map((name, i) => i === 3 && facts.rates ? `${name}, ${facts.rates}` : name),
-  log.map((line) => line.map(logged)));
 }

@@ -81,11 +81,8 @@ function colourLetters() {
 /** Which part of a long text is read, and what is unknown in it. */
 function showWindow() {
   const end = start + seen.length;
-  byId("window").hidden = ids.length <= block;
-  byId("which").textContent = `Coloured: ${unit}s ${whole(start + 1)} to ${whole(end)} of ${
-    whole(ids.length)}.  The model reads at most ${whole(block)} at once.`;
-  enable("earlier", start > 0);
-  enable("later", end < ids.length);
+  tell("window", ids.length > block && `Coloured: ${unit}s ${whole(start + 1)} to ${whole(end)} of ${
+    whole(ids.length)}.  The model reads at most ${whole(block)} at once; the cursor says which.`);
   const unknown = [...new Set(pieces.filter((_, place) => !isKnown(place)))];
   const names = unknown.map(nameOfUnknown);
   tell("unknown", unknown.length && `The model does not know ${names.slice(0, 8).join(", ")}${
@@ -116,17 +113,6 @@ function fillLegend(id, colours, marks) {
   scale.replaceChildren(...marks.map((mark) => make("span", {}, mark)));
 }
 
-const INSTEAD = { earlier: "later", later: "earlier", reset: "alone", back: "one" };
-
-/** Let a control be used or not; the focus moves on before it would be lost. */
-function enable(id, can) {
-  if (!can && document.activeElement === byId(id)) {
-    byId(INSTEAD[id]).disabled = false;
-    byId(INSTEAD[id]).focus();
-  }
-  byId(id).disabled = !can;
-}
-
 /** A line that is there only if it says something. */
 function tell(id, words) {
   byId(id).hidden = !words;
@@ -141,19 +127,11 @@ function placeOf(index) {
   return place < 0 ? pieces.length : place;
 }
 
-/** Choose a place, and put the cursor there. */
-function goTo(place) {
-  const index = indexOf(bounded(place, 0, ids.length));
-  update({ at: place, column: null });
-  input.setSelectionRange(index, index);
-  chosenLetter().scrollIntoView({ block: "nearest" });
-}
-
-/** Take over the field's text.  A dragged weight moves with its letters, or is set back. */
+/** Take over the field's text. */
 function typed() {
-  const before = pieces, text = input.value, after = Array.from(text);
+  const text = input.value;
   const at = Array.from(text.slice(0, input.selectionEnd)).length;
-  update({ text, at, column: null, drag: movedDrag(before, after, at) }, false);
+  update({ text, at, column: null, drag: keptDrag(pieces, Array.from(text)) }, false);
   followCursor();
 }
 
@@ -164,17 +142,12 @@ function followCursor() {
   field.scrollTop = bounded(field.scrollTop, low, top);
 }
 
-function movedDrag(before, after, cursor) {
-  const { drag } = state, longer = after.length - before.length;
-  let same = 0;
-  while (same < Math.min(before.length, cursor) && before[same] === after[same]) same++;
-  let end = before.length;      // of what was replaced
-  while (end > same && end + longer > same && before[end - 1] === after[end - 1 + longer]) end--;
-  const moved = (place) => place < same ? place : place >= end ? place + longer : NaN;
-  const news = drag && { ...drag, row: moved(drag.row), column: moved(drag.column) };
-  const lost = news && Number.isNaN(news.row + news.column);
-  tell("released", lost && "The weight is set back: its letter has changed.");
-  return lost ? null : news;
+/** The dragged weight, as long as all that its row reads stands as before. */
+function keptDrag(before, after) {
+  const { drag } = state;
+  const isLost = drag && before.slice(0, drag.row + 1).some((piece, i) => piece !== after[i]);
+  tell("released", isLost && "The weight is set back: its letters have changed.");
+  return isLost ? null : drag;
 }
 
 let isSetting = false;          // each line of what is set is told as if it were typed
@@ -225,6 +198,4 @@ input.addEventListener("input", () => { if (!isSetting) typed(); });
 input.addEventListener("beforeinput", (event) => { if (!live) event.preventDefault(); });
 input.setAttribute("aria-readonly", !live);
 for (const place of [document, input]) place.addEventListener("selectionchange", movedCursor);
-on("earlier", "click", () => goTo(Math.max(1, start)));
-on("later", "click", () => goTo(Math.min(ids.length, start + block + 1)));
 on("colours", "change", ({ target }) => update({ colours: target.value }));

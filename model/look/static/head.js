@@ -159,11 +159,6 @@ function drag(step, told) {
 }
 on("weight", "input", () => drag(null));
 on("weight", "change", () => drag(true, ["look", "cost"]));
-on("alone", "click", () => {
-  const chosen = `${state.layer}.${state.head}`, all = tiles.map(({ name }) => name);
-  const off = [...new Set([...state.off, ...all])].filter((name) => name !== chosen);
-  update({ off }, true, ["cost"]);
-});
 on("reset", "click", () => {
   update({ off: [], drag: null }, true, ["cost"]);
   tell("released", "");

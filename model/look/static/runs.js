@@ -1,27 +1,4 @@
-// ==== A page of runs: their losses, what differs, and how it renews itself
-
-function fillPage() {
-  const { log, counted, differences } = facts;
-  const series = facts.series ?? ofRun(log);
-  byId("warning").hidden = !byId("warning").textContent;
-  byId("counts").textContent = counted ? "The dotted lines are what n-grams reach, counted on the "
-    + `training part: they predict a ${facts.unit} from the n − 1 before it.`
-    : `There are no counted n-grams beside it, because ${facts.no_counts}.`;
-  byId("charts").append(lossChart(series, counted ?? []));
-  if (log) fillLogTable(log);
-  else fillLosses(series);
-  byId("settings").hidden = !differences.length;
-  fillTable(byId("settings").querySelector("table"), ["flag", ...facts.names ?? []],
-    differences.map(([name, values]) => [name, ...values]));
-}
-
-/** A row for each step at which a run was evaluated, a column for each run. */
-function fillLosses(series) {
-  const losses = series.map(({ points }) => new Map(points));
-  const steps = [...new Set(losses.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
-  fillTable(byId("log").querySelector("table"), ["step", ...series.map(({ name }) => name)],
-    steps.map((step) => [whole(step), ...losses.map((of) => logged(of.get(step) ?? null, 2))]));
-}
+// ==== A page of runs: their losses, and how it renews itself
 
 // ---- The page of a run that goes on loads itself anew, and keeps its place
 
@@ -52,7 +29,8 @@ function fillRenewal() {
 
 async function beginRuns() {
   history.scrollRestoration = "manual";
-  fillPage();
+  byId("warning").hidden = !byId("warning").textContent;
+  byId("charts").append(lossChart(facts.series ?? ofRun(facts.log), facts.counted ?? []));
   if (history.state?.open) setTimeout(() => restore(history.state));
   if (!facts.renewed) return;
   fillRenewal();

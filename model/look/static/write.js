@@ -2,7 +2,6 @@
 
 let last = null;        // letter: { before, rest, drawn, u, probabilities, taken, found }
 let writing = null;     // what is being written: { text, index, count, left, paused, after }
-const written = [];     // what to go back to, while the text is as it was written
 const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** What is drawn depends on this. */
@@ -60,7 +59,7 @@ function writeLetter() {
   last = drawAtCursor(Math.random());
   const before = [...last.before, facts.characters[last.drawn]], all = [...before, ...last.rest];
   const text = all.join(""), at = before.length;
-  Object.assign(state, { text, at, column: null, drag: movedDrag(pieces, all, at) });
+  Object.assign(state, { text, at, column: null, drag: keptDrag(pieces, all) });
   settle();
   last.found = circumstances();
   writing.left--;
@@ -74,7 +73,6 @@ function writeLetter() {
 function keepWritten() {
   const { text, index } = writing, after = state.text, end = indexOf(state.at);
   if (after === text) return;
-  written.push({ text, index, after });
   input.value = text;
   setText(after, end);
   byId("status").textContent = `Written: ${after.slice(index, end)}`;
@@ -91,7 +89,6 @@ function takeInstead(id) {
   if (!isRead() || isLast() && id === (last.taken ?? last.drawn)) return;
   last = { ...isLast() ? last : drawAtCursor(null), taken: id };
   const before = [...last.before, facts.characters[id]], after = [...before, ...last.rest].join("");
-  written.push({ text: state.text, index: indexOf(state.at), after });
   setText(after, before.join("").length);
   last.found = circumstances();
 }
@@ -102,7 +99,6 @@ function showWrite() {
   byId("one").disabled = byId("many").disabled = !state.at;
   byId("many").textContent = isWriting() ? "Pause" : isUnfinished() ? "Go on" : "Write 50";
   byId("drawn-words").ariaLive = isWriting() ? "off" : "polite";
-  enable("back", written.at(-1)?.after === state.text);
   for (const id of ["temperature", "top_k", "top_p"]) {
     byId(id).value = state[id];
     byId(`${id}-now`).textContent = state[id];
@@ -157,8 +153,4 @@ on("many", "click", () => {
   if (!isUnfinished()) return write(50);
   beginHere();
   work(show());
-});
-on("back", "click", () => {
-  const { text, index } = written.pop();
-  setText(text, index);
 });

@@ -164,7 +164,7 @@ def test_characters_that_cannot_be_seen_are_named_by_their_codes(page):
         "‘\u2068ש\u2069’ (U+05E9).  It reads ‘␣’ instead, and gives no loss there.")
     assert of(page, "$('#context').textContent") == "aU+202Eb\t\u00a0U+2028\u0301ש?"
     assert of(page, "letters.textContent") == "a\u202eb\t\u00a0\u2028\u0301ש\u200b"
-    page.execute_script("goTo(1); for (const _ of job);")
+    page.execute_script("update({at: 1}); for (const _ of job);")
     assert "aU+202E" == of(page, "$('#context').textContent")
     assert of(page, "$('#place').textContent").startswith("Place 2, U+202E, unknown, has no loss")
     resize(page, 375, 470)
@@ -191,7 +191,7 @@ def test_the_context_has_the_direction_of_the_line_of_the_cursor(page, text, at,
 def test_the_letter_after_what_is_read_has_its_ring_too(page):
     text = "the quick brown fox runs over the green wood"
     typed(page, text)
-    page.execute_script("byId('earlier').click(); for (const _ of job);")
+    page.execute_script("update({at: 32}); for (const _ of job);")
     assert of(page, "[state.at, start, spans.length]") == [32, 16, 16]
     rings = "$$('#letters .chosen').map((x) => [x.textContent, getComputedStyle(x).outlineStyle])"
     assert of(page, rings) == [[text[32], "solid"]]
