@@ -431,6 +431,21 @@ def test_a_key_puts_an_end_to_what_was_done_for_the_one_before(page, run):
     assert ends == 1
 
 
+def test_a_timer_that_is_due_does_not_wait_for_work_in_pieces(page):
+    """As a key, a request of DevTools or a drawing would wait with it."""
+    place = page.execute_async_script("""const done = arguments[0];
+        let pieces = 0, place;
+        function* busy() {
+          for (; pieces < 100; pieces++) {
+            for (const end = performance.now() + 2; performance.now() < end;);
+            yield;
+          }
+        }
+        setTimeout(() => { place = pieces; });
+        work(busy()).then(() => done(place ?? pieces));""")
+    assert place < 20
+
+
 def test_a_letter_is_drawn_and_taken_instead_and_undo_takes_it_back(page):
     typed(page, "the")
     wrote(page, 1)
