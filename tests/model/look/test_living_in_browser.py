@@ -833,6 +833,18 @@ def test_the_card_of_a_phone_has_three_lines(page, off, lost, expected):
         .every((x, i, [box]) => x.right < box.right + 1 || x.top >= box.bottom)""")
 
 
+def test_a_low_screen_shows_the_field_and_the_prediction_first(page):
+    typed(page, "the quick brown fox runs over the green wood " * 3)
+    for width, height in ((375, 470), (640, 450), (853, 600)):
+        resize(page, width, height)
+        page.execute_script("scrollTo(0, 0)")
+        assert of(page, f"{height} - $('.field').getBoundingClientRect().top") > 150
+        links, next_, field, lede = of(page, """['.examples', '#next', '.field', '#lede'].map((x) =>
+            document.querySelector(x).getBoundingClientRect().top)""")
+        assert 0 < links < next_ < field < lede
+        assert of(page, "document.documentElement.scrollWidth") == width
+
+
 def test_the_first_screen_of_a_laptop_and_of_a_phone_has_text_and_prediction(page):
     for width, height in ((1280, 720), (375, 812)):
         resize(page, width, height)
