@@ -59,9 +59,15 @@ function recall(event) {
     if (Object.hasOwn(FIELDS, name) && FIELDS[name](value)) kept[name] = value;
     else bad.push(name);
   }
+  const end = live ? Array.from(kept.text).length : ids.length;
+  const places = { at: kept.at - 1, column: kept.column, drag: kept.drag?.row };
+  for (const [name, place] of Object.entries(places)) {
+    if (place < end || !Number.isFinite(place)) continue;
+    kept[name] = fresh[name];
+    bad.push(name);
+  }
   kept.at ??= Infinity;
   kept.off = [...new Set(kept.off)];
-  if (kept.drag?.row >= Array.from(kept.text).length) kept.drag = null;
   update(kept, null, event ? ["cost"] : []);
   input.setSelectionRange(indexOf(state.at), indexOf(state.at));
   document.querySelector(`[name=colours][value=${kept.colours}]`).checked = true;

@@ -662,7 +662,10 @@ def test_an_address_brings_back_all_but_a_long_text(page, driver):
     ('{"off":null}', "off"), ('{"off":["00.00"]}', "off"),
     ('{"off":{"length":4e9}}', "off"), ('{"off":["9.mlp"]}', "off"), ('{"off":["0.7"]}', "off"),
     ('{"off":"ngrams"}', "off"), ('{"text":{"toString":1}}', "text"), ('{"at":2.5}', "at"),
-    ('{"at":"x","layer":99}', "at, layer"), ('{"top_k":"abc","top_p":0}', "top_k, top_p"),
+    ('{"at":"x","layer":99}', "at, layer"), ('{"at":16}', "at"), ('{"at":1e300}', "at"),
+    ('{"text":"the quick brown","at":15,"column":15}', "column"),
+    ('{"drag":{"layer":0,"head":0,"row":15,"column":1,"weight":1}}', "drag"),
+    ('{"at":15,"column":14}', ""), ('{"top_k":"abc","top_p":0}', "top_k, top_p"),
     ('{"drag":{"layer":0,"head":0,"row":5}}', "drag"),
     ('{"drag":{"layer":0,"head":0,"row":5,"column":1,"weight":5}}', "drag"),
     ('{"colours":"red","__proto__":{"a":1},"top_p":null}', "colours, __proto__, top_p")])
