@@ -157,6 +157,7 @@ class Progress:
         self.had = 0.0
         self.printed_at = time.monotonic()
         s = run.settings
+        from minigrad.watch.text import ASCII, signs_for
         columns = bar_columns()
         format = None
         if s.minutes is not None:
@@ -168,6 +169,7 @@ class Progress:
             ncols=columns,
             nrows=columns,          # enough to show it
             dynamic_ncols=columns is None,
+            ascii=signs_for(sys.stderr) is ASCII or None,   # None: as its encoding allows
             disable=None,
             bar_format=format)
 

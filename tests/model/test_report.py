@@ -1,4 +1,5 @@
 """What a run prints."""
+import contextlib
 import io
 import os
 import re
@@ -219,6 +220,16 @@ def test_show_prints_no_line_beside_a_bar(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
+def read_all(terminal):
+    """What was written to a terminal whose other side is closed; it may arrive in parts."""
+    shown = b""
+    with contextlib.suppress(OSError):      # as a terminal ends
+        while part := os.read(terminal, 10_000):
+            shown += part
+    os.close(terminal)
+    return shown.decode()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="it has other terminals")
 @pytest.mark.parametrize("rows, columns, width", [(0, 0, 79), (24, 60, 60)])
 def test_a_terminal_whose_size_nobody_has_set_has_a_bar(rows, columns, width, monkeypatch):
@@ -235,10 +246,25 @@ def test_a_terminal_whose_size_nobody_has_set_has_a_bar(rows, columns, width, mo
             run.state.note_step(2.25, 1.0)
             progress.show(Step(1, {}, loss=2.25, seconds=1.0, processor=1.0))
             progress.bar.refresh()
-        shown = os.read(ours, 10_000).decode()
-    os.close(ours)
+    shown = read_all(ours)
     bars = re.findall("[^\r\n]*/9 [^\r\n]*", shown)
     assert bars and all(width - 2 <= len(bar) <= width + 1 for bar in bars), bars
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it has other terminals")
+@pytest.mark.parametrize("kind, is_ascii", [("dumb", True), ("xterm", False)])
+def test_a_bar_is_drawn_in_signs_that_the_terminal_has(kind, is_ascii, monkeypatch):
+    ours, its = os.openpty()
+    with open(its, "w", encoding="utf-8") as terminal, monkeypatch.context() as patch:
+        patch.setenv("TERM", kind)
+        patch.setattr(sys, "stderr", terminal)
+        run = small_run(max_iters=9)
+        with report.Progress(run, {}) as progress:
+            run.state.iteration = 5
+            progress.bar.update(5)
+            progress.bar.refresh()
+    shown = read_all(ours)
+    assert "5/9" in shown and shown.isascii() == is_ascii
 
 
 def test_bar_columns_of_what_is_no_terminal_is_left_to_tqdm(monkeypatch):
