@@ -67,7 +67,8 @@ function showContext(sign) {
   const { at } = state, begin = pieces.slice(0, at).lastIndexOf("\n") + 1;
   const [line] = pieces.slice(begin).join("").split("\n", 1);
   byId("context").dir = RIGHT_TO_LEFT.test(line) ? "rtl" : "ltr";
-  byId("context").replaceChildren(lettersTo(at, 20).replaceAll("\n", "⏎"), make("b", {}, sign));
+  const before = lettersTo(at, 20).replace(/^(?=\p{M})/u, "◌");       // a mark needs a carrier
+  byId("context").replaceChildren(before.replaceAll("\n", "⏎"), make("b", {}, sign));
 }
 
 function showNext() {

@@ -188,6 +188,11 @@ def test_the_context_has_the_direction_of_the_line_of_the_cursor(page, text, at,
         assert sign[side] == pytest.approx(box[side], abs=0.5)
 
 
+def test_the_context_of_the_card_begins_with_no_bare_mark(page):
+    typed(page, "the quick" + "e\u0301" * 10 + "x")     # of which the last 20 begin with a mark
+    assert of(page, "$('#context').textContent") == "◌\u0301" + "e\u0301" * 9 + "x?"
+
+
 def test_the_letter_after_what_is_read_has_its_ring_too(page):
     text = "the quick brown fox runs over the green wood"
     typed(page, text)
