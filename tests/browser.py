@@ -109,7 +109,7 @@ def main():
     s = parse()
     with browser() as driver:
         whole = of(opened(driver, s.page), "document.body.scrollHeight")
-        resize(driver, 1280, whole)         # all of it is drawn
+        resize(driver, 1280, s.height or whole)         # all of it is drawn
         time.sleep(3)       # a live page computes the rest while nobody types
         clip = {"x": 0, "y": 0, "width": 1280, "height": s.height or whole, "scale": 1}
         shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
