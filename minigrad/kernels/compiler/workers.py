@@ -10,12 +10,15 @@ A worker never comes back to Python, whose lock it would take from the thread th
 import _thread
 import ctypes
 import os
+import time
 
 import llvmlite.binding as llvm
 
 from minigrad.kernels.compiler.processor import pause, target_machine
 
-LOOKS = 5_000       # for work, before a worker sleeps; each takes 10 to 50 ns, by the processor
+LOOKS = 5_000       # for work, at least, before a worker sleeps; each takes 10 to 50 ns
+PATIENCE = 2e-4     # seconds for which it looks, at least: Python is mostly back with work by then
+SAMPLE = 1_000      # looks that are timed, to know how many take so long
 SHORTEST, LONGEST = 100, 10_000     # microseconds that a worker then sleeps between looks
 RUN = "minigrad_run"        # run(task, data, parts) calls task(part, data) for each part
 YIELD = "minigrad_yield"    # lets another thread, of any program, use this processor
@@ -98,19 +101,19 @@ end:
     ret void
 }
 
-; Run parts for ever.  If there are none for a while, sleep, and longer each time.
-define void @minigrad_work() {
+; Run parts for ever.  If there are none for so many looks, sleep, and longer each time.
+define void @minigrad_work(i64 %most) {
 entry:
     br label %look
 look:
-    %looks = phi i64 [0, %entry], [0, %look], [%looked, %idle], [LOOKS, %sleep]
+    %looks = phi i64 [0, %entry], [0, %look], [%looked, %idle], [%most, %sleep]
     %nap = phi i32 [SHORTEST, %entry], [SHORTEST, %look], [%nap, %idle], [%longer, %sleep]
     %ran = call i1 @take()
     br i1 %ran, label %look, label %idle
 idle:
     PAUSE
     %looked = add i64 %looks, 1
-    %soon = icmp slt i64 %looked, LOOKS
+    %soon = icmp slt i64 %looked, %most
     br i1 %soon, label %look, label %sleep
 sleep:
     %units = udiv i32 %nap, UNIT
@@ -119,6 +122,20 @@ sleep:
     %long = icmp ugt i32 %twice, LONGEST
     %longer = select i1 %long, i32 LONGEST, i32 %twice
     br label %look
+}
+
+; Take the time of so many looks.
+define void @minigrad_pause(i64 %looks) {
+entry:
+    br label %look
+look:
+    %looked = phi i64 [0, %entry], [%another, %look]
+    PAUSE
+    %another = add i64 %looked, 1
+    %more = icmp slt i64 %another, %looks
+    br i1 %more, label %look, label %end
+end:
+    ret void
 }
 """
 
@@ -142,9 +159,20 @@ def compiled(code: str) -> llvm.ExecutionEngine:
 def start(count: int) -> None:
     """Start workers until there are so many."""
     global started
+    looks = looks_in(PATIENCE)
     while started < count:
         started += 1
-        _thread.start_new_thread(_run_parts, ())
+        _thread.start_new_thread(_run_parts, (looks,))
+
+
+def looks_in(seconds: float) -> int:
+    """Return how many looks for work take so long on this processor, at least LOOKS."""
+    shortest = seconds          # of a sample; others may take turns with this thread
+    for _ in range(3):
+        began = time.perf_counter()
+        _pause(SAMPLE)
+        shortest = min(shortest, time.perf_counter() - began)
+    return max(LOOKS, int(SAMPLE * seconds / shortest))
 
 
 def _forget():
@@ -169,6 +197,8 @@ for _name, _function in ((YIELD, _yield), (SLEEP, _sleep)):
 _engine = compiled(code())
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_engine))       # workers run it to the very end
 llvm.add_symbol(RUN, _engine.get_function_address(RUN))
-_run_parts = ctypes.CFUNCTYPE(None)(_engine.get_function_address("minigrad_work"))
+_run_parts = ctypes.CFUNCTYPE(None, ctypes.c_int64)(_engine.get_function_address("minigrad_work"))
+# Of Python's kind, so that no other of its threads runs meanwhile.
+_pause = ctypes.PYFUNCTYPE(None, ctypes.c_int64)(_engine.get_function_address("minigrad_pause"))
 if hasattr(os, "register_at_fork"):     # Windows has no fork
     os.register_at_fork(after_in_child=_forget)

@@ -95,8 +95,8 @@ def test_a_worker_that_finds_nothing_sleeps_ever_longer_until_it_has_run_a_part(
     left, shared = [ctypes.c_int64.from_address(engine.get_global_value_address(name))
                     for name in ("left", "task")]
     shared.value = ctypes.cast(task, ctypes.c_void_p).value
-    work = ctypes.CFUNCTYPE(None)(engine.get_function_address("minigrad_work"))
-    threading.Thread(target=work, daemon=True).start()
+    work = ctypes.CFUNCTYPE(None, ctypes.c_int64)(engine.get_function_address("minigrad_work"))
+    threading.Thread(target=work, args=(100,), daemon=True).start()
     assert ended.wait(60)
     assert ran == [0]
     doubled = [min(100 * 2 ** n, 10_000) for n in range(10)]
@@ -236,14 +236,28 @@ def test_threads_begin_in_their_order_where_no_worker_is_free():
     assert list(order) == [5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("of_a_look, looks", [(10e-9, 20_000), (20e-9, 10_000), (50e-9, 5_000),
+                                              (1e-6, 5_000)])
+def test_looks_in_takes_as_many_looks_as_fill_the_time(monkeypatch, of_a_look, looks):
+    """The second of three samples is undisturbed; on a slow processor there are LOOKS."""
+    now = [0.0]
+    late = iter([1e-3, 0, 5e-4])
+
+    def pause(count):
+        now[0] += count * of_a_look + next(late)
+    monkeypatch.setattr(workers, "_pause", pause)
+    monkeypatch.setattr(workers.time, "perf_counter", lambda: now[0])
+    assert workers.looks_in(200e-6) == pytest.approx(looks, rel=1e-3)
+
+
 @pytest.mark.parametrize("triple, words", [
     ("x86_64-unknown-linux-gnu", "pause"), ("x86_64-pc-windows-msvc-elf", "pause"),
     ("aarch64-unknown-linux-gnu", "isb"), ("arm64-apple-macosx14", "isb"),
     ("riscv64-unknown-linux-gnu", None)])
-def test_both_loops_that_look_for_work_pause(monkeypatch, triple, words):
+def test_all_loops_that_look_for_work_pause(monkeypatch, triple, words):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     monkeypatch.setattr(processor.llvm, "get_default_triple", lambda: triple)
     machine = llvm.Target.from_triple(triple).create_target_machine(opt=3)
     code = machine.emit_assembly(llvm.parse_assembly(workers.code()))
-    assert words is None or len(re.findall(rf"^\s+{words}\b", code, re.M)) == 2
+    assert words is None or len(re.findall(rf"^\s+{words}\b", code, re.M)) == 3
