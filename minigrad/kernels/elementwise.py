@@ -15,6 +15,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import CUBIC, DENSITY_0, FLAT, SLOPE, DropoutSettings
+from minigrad.kernels.compiler import compiling
 from minigrad.kernels.compiler.compiling import C1, FLOATS, flat, kernel, stands_in_for, threads_for
 from minigrad.kernels.compiler.lanes import fma, larger, smaller
 from minigrad.kernels.compiler.linking import inlined, serial
@@ -30,8 +31,10 @@ ADDED = 4       # numbers that are read, added and written in the time of an ele
 def add(x, y, out=None):
     if not (type(x) is type(y) is np.ndarray and x.shape == y.shape and x.dtype == y.dtype):
         return np.add(x, y, out)
+    if x.size < compiling.FEW or x.dtype not in FLOATS or not (x.flags.carray and y.flags.carray):
+        return np.add(x, y, out)
     threads = threads_for(x.size // ADDED)
-    if threads == 1 or x.dtype not in FLOATS or not (x.flags.carray and y.flags.carray):
+    if threads == 1:                # as fast by NumPy
         return np.add(x, y, out)
     if out is None:
         out = np.empty(x.shape, x.dtype)
