@@ -4,6 +4,8 @@ import pickle
 import numpy as np
 import pytest
 
+from minigrad import AdamW, Tensor
+from minigrad.gradients import Rows
 from minigrad.kernels import optim
 from minigrad.kernels.optim import addresses, known_addresses
 from tests.kit import compiled_only, refusal
@@ -77,6 +79,26 @@ def test_known_addresses_refuses_another_array_in_the_place_of_one_that_it_knows
     known_addresses([x], [y])
     for lists in ([[x], [bad]], [[bad], [y]]):
         refusal(ValueError, known_addresses, *lists)
+
+
+@pytest.mark.parametrize("bad, says", [
+    (np.ones((3, 1), np.float32), "takes 6 numbers of float32 from an array that has 3"),
+    (np.ones((5, 2), np.float32), "has 10 of float32"),
+    (np.ones((3, 2)), "has 6 of float64"),
+    (np.ones((3, 2), np.int32), "has 6 of int32"),
+    (Rows(np.array([1]), np.ones((1, 2), np.float32), (4, 2)), "has 8 of float32"),
+    (Rows(np.array([1]), np.ones((1, 2)), (3, 2)), "has 6 of float64")])
+def test_step_refuses_a_gradient_of_another_size_or_type_before_anything_is_stepped(bad, says):
+    first, p = parameters = [Tensor(np.ones((3, 2), np.float32), True) for _ in range(2)]
+    optimizer = AdamW(parameters)
+    first.grad = np.ones((3, 2), np.float32)
+    for _ in range(2):              # of arrays that no step knows, and of those that one knows
+        p.node.grad = bad           # as no setter allows
+        before = [x.data.copy() for x in parameters]
+        assert says in refusal(ValueError, optimizer.step)
+        assert all(map(np.array_equal, before, [x.data for x in parameters]))
+        p.grad = np.ones((3, 2), np.float32)
+        optimizer.step()
 
 
 @pytest.mark.parametrize("size", [4, 10**6])
