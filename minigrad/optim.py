@@ -5,8 +5,11 @@ Their formulas are `adamw` and `muon` in `formulas.py`.
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 from numbers import Integral, Real
 from typing import Any, NoReturn
+from weakref import ref
 
 import numpy as np
 
@@ -18,6 +21,8 @@ from minigrad.words import first_of, number_of
 NUMBER = float, int, Real       # the usual ones first, as to ask of Real takes long
 # Whether a step can update an array in place; its shape and type.
 LAYOUT = operator.attrgetter("flags.carray", "shape", "dtype")
+WRITABLE = operator.attrgetter("flags.carray")
+KEPT = 64       # lists of arrays of which something is known, before all are forgotten
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -138,13 +143,10 @@ class Optimizer:
                 self._begin(p)              # it was frozen until now
         columns = [[p._data for p in parameters]]
         for kind in self.STATE:
-            arrays = getattr(self, kind)
-            columns.append([arrays[p] for p in parameters])
-        expected = [(True, p.node.shape, p.node.dtype) for p in parameters]
-        for column in columns:
-            if list(map(LAYOUT, column)) != expected:
-                self._make_dense(pairs)
-                return self._with_gradients(pairs)
+            columns.append([*map(getattr(self, kind).__getitem__, parameters)])
+        if not _can_be_stepped(parameters, columns):
+            self._make_dense(pairs)
+            return self._with_gradients(pairs)
         return [(*pair, *state) for pair, _, *state in zip(stepped, *columns)]
 
     def _make_dense(self, pairs):
@@ -301,6 +303,43 @@ class Optimizer:
                 case _:
                     parameters.append(entry)
         return parameters
+
+
+def _can_be_stepped(parameters, columns):
+    """Whether a step can update the arrays of these columns in place, and they have the shapes and
+    types of the parameters.  The latter is asked once, of arrays that stay from step to step."""
+    arrays = [*chain(*columns)]
+    if _fitting.knows(arrays):
+        return all(map(WRITABLE, arrays))
+    expected = [(True, p.node.shape, p.node.dtype) for p in parameters]
+    for column in columns:
+        if list(map(LAYOUT, column)) != expected:
+            return False
+    _fitting.keep(arrays, True)
+    return True
+
+
+class Known(dict):
+    """What is known of lists of arrays that stay from step to step, by the ids of the arrays.  Once
+    an array is freed, whose id another may get, it is forgotten."""
+
+    def knows(self, arrays: list[np.ndarray]) -> Any:
+        """Return what is known of arrays, or None."""
+        return self.get(tuple(map(id, arrays)), (None,))[0]
+
+    def keep(self, arrays: list[np.ndarray], value: Any) -> None:
+        """Keep what is known of arrays, until one of them is freed, or too many others came."""
+        if len(self) >= KEPT:
+            self.clear()
+        key = tuple(map(id, arrays))
+        forget = partial(self._forget, key)
+        self[key] = value, [ref(x, forget) for x in arrays]
+
+    def _forget(self, key, _):
+        self.pop(key, None)
+
+
+_fitting = Known()      # arrays that have the shapes and types of their parameters
 
 
 def parameters_of(group: dict[str, Any]) -> list[Tensor]:

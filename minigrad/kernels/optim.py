@@ -21,10 +21,8 @@ import ctypes
 import functools
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
-from weakref import ref
 
 import numpy as np
 
@@ -38,6 +36,7 @@ from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
 from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
+from minigrad.optim import Known
 
 PIECE = 1 << 14
 SCALED = 4      # numbers that are read, multiplied and written in the time of an elementary step
@@ -155,28 +154,18 @@ def rows_of_gradients(gs: list, layout: Layout, dtype: np.dtype) -> np.ndarray:
     return table
 
 
-_known = {}     # by the ids of arrays, their addresses and weak references to them
-KEPT = 64       # of these, before all are forgotten
+_known = Known()        # the addresses of arrays
 
 
 def known_addresses(*lists: Sequence[np.ndarray]) -> np.ndarray:
     """Return `addresses` of arrays that stay from step to step, and are looked at the first time
-    only.  NumPy neither moves nor resizes an array to which there is a weak reference.  Once one is
-    freed, what is known of it is forgotten."""
+    only.  NumPy neither moves nor resizes an array to which there is a weak reference."""
     arrays = [*chain(*lists)]
-    key = tuple(map(id, arrays))
-    table, _ = _known.get(key, (None, None))
+    table = _known.knows(arrays)
     if table is None:
         table = addresses(*lists)
-        forget = partial(_forget, key)
-        if len(_known) >= KEPT:
-            _known.clear()
-        _known[key] = table, [ref(x, forget) for x in arrays]
+        _known.keep(arrays, table)
     return table
-
-
-def _forget(key, _):
-    _known.pop(key, None)
 
 
 def addresses(*lists: list) -> np.ndarray:

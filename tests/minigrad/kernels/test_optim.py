@@ -8,6 +8,7 @@ from minigrad import AdamW, Tensor
 from minigrad.gradients import Rows
 from minigrad.kernels import optim
 from minigrad.kernels.optim import addresses, known_addresses
+from minigrad.optim import KEPT
 from tests.kit import compiled_only, refusal
 
 pytestmark = compiled_only
@@ -67,10 +68,10 @@ def test_known_addresses_are_forgotten_with_an_array_and_never_become_many():
     assert len(optim._known) == 1
     del arrays[1]
     assert not optim._known
-    arrays = [np.ones(3) for _ in range(2 * optim.KEPT)]
+    arrays = [np.ones(3) for _ in range(2 * KEPT)]
     for x in arrays:
         known_addresses([x])
-        assert 0 < len(optim._known) <= optim.KEPT
+        assert 0 < len(optim._known) <= KEPT
 
 
 @pytest.mark.parametrize("bad", [np.ones(4, np.float32), np.ones(3)])
