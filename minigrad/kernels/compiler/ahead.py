@@ -17,8 +17,8 @@ COMMAND = ("import sys; sys.path[:] = {path!r}; import minigrad; "
            "from minigrad.kernels.compiler import ahead; ahead.compile_in_turn({names}, {last})")
 # The kernels of every step.  The slowest to compile come first and last, so that the two processes
 # meet at a fast one; the last ones are for this process, which begins a second earlier.
-STEP = ["attention_vjp", "attention", "norm_vjp", "norm", "cross_entropy", "adamw", "add_rows",
-        "sum_of_squares", "matmul"]
+STEP = ["attention_vjp", "attention", "norm_vjp", "norm", "cross_entropy", "adamw", "add", "scale",
+        "add_rows", "sum_of_squares", "matmul"]
 SLOWEST = 3         # of them at the beginning; what a model needs besides comes after these
 SAMPLE = ["decode"]
 _started = []       # keeps Python from warning of a process that has not ended
