@@ -11,6 +11,8 @@ from tests.kit import TINY, compiled_only
 from tests.reliability.runs import differences
 
 TINY = " ".join([*TINY, "--recipe modern --ngram_rows 100 --threads 1 --data SMALL_TEXT"])
+# An evaluation, a step without one that writes last.npz, and a last evaluation, which is better.
+TWO_STEPS = "--max_iters 2 --warmup_iters 1"
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system copies no process")
 
 
@@ -26,7 +28,7 @@ def said(ended):
     return ended.stdout.splitlines()
 
 
-@reliability("writes --every 2")
+@reliability(f"writes --every 2 {TWO_STEPS}")
 @needs_fork
 def test_a_run_killed_at_any_write_rename_or_fsync_ends_as_if_left_alone(said):
     (line,) = said
@@ -34,7 +36,7 @@ def test_a_run_killed_at_any_write_rename_or_fsync_ends_as_if_left_alone(said):
     assert int(places) > 20 and " ".join(rest) == "places to die, by kill; none ended differently"
 
 
-@reliability("writes --how 'two signals' --every 8")
+@reliability(f"writes --how 'two signals' --every 8 {TWO_STEPS}")
 @needs_fork
 def test_a_second_signal_at_any_of_these_does_no_harm(said):
     (line,) = said
