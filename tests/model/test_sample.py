@@ -132,14 +132,14 @@ def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monke
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no such shell")
 @pytest.mark.late
-def test_standard_output_input_or_error_may_be_closed(trained):
+def test_standard_output_input_or_error_may_be_closed(trained, capsys):
     def run(flags):
         return subprocess.run(f"{sys.executable} -m model.sample --out_dir {trained} {flags}",
                               shell=True, capture_output=True, text=True, cwd=ROOT)
-    said = run("--max_new_tokens 40")
     alone = run("--max_new_tokens 40 2>&-")
-    assert "characters a second" in said.stderr
+    out, err = sampled(capsys, trained, "--max_new_tokens 40")
+    assert "characters a second" in err
     assert alone.returncode == 0
-    assert alone.stdout == said.stdout
+    assert alone.stdout == out
     assert "Traceback" not in run("--max_new_tokens 3 >&-").stderr
     assert "standard input is closed" in run("--interactive <&-").stderr.splitlines()[-1]
