@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+import train
 from data import Text
 from model import Transformer, TransformerConfig, load_checkpoint, sample, save_checkpoint
 from model.counted import mixture, tree
@@ -122,9 +123,9 @@ def test_counted_comes_before_every_option_of_sampling(trained, capsys, flags):
 
 def test_the_likeliest_of_the_counts_alone_is_what_they_saw_most_often(trained):
     checkpoint = with_counts(load_checkpoint(trained / "ckpt.npz"), 4, 1.0)
-    train = training_text(checkpoint.training, checkpoint.tokenizer).parts()[0]
+    counted = training_text(checkpoint.training, checkpoint.tokenizer).parts()[0]
     text = generate(checkpoint.model, checkpoint.tokenizer, "fox", 1, temperature=0)
-    followers = [train[i + 3] for i in range(len(train) - 3) if train[i:i + 3] == "fox"]
+    followers = [counted[i + 3] for i in range(len(counted) - 3) if counted[i:i + 3] == "fox"]
     assert text[3] == max(set(followers), key=followers.count)
 
 
@@ -136,13 +137,37 @@ def test_the_validation_split_is_not_counted(trained):
 
 
 def test_a_score_with_counts_is_below_that_of_the_model_and_is_proven(trained, tmp_path, capsys):
-    path = written(tmp_path / "t.txt", "the quick brown fox runs over the green wood")
+    text = "the quick brown fox runs over the green wood"
+    path = written(tmp_path / "t.txt", text)
     alone, both = [sampled(capsys, trained, "--score", path, *more).out
                    for more in ([], ["--counted", "6", "--prove"])]
-    losses = [float(re.search(r"(\S+)  nats", out)[1]) for out in (alone, both)]
-    assert losses[1] < losses[0]
-    assert f"{losses[1]:.3f}  this model, with the counted 6-gram  <--\n" in both
+    checkpoint = with_counts(load_checkpoint(trained / "ckpt.npz"), 6)
+    loss = text_losses(checkpoint.model, checkpoint.tokenizer.encode(text)).mean()
+    assert f"    {loss:.4f}  nats a character\n" in both
+    assert loss < float(re.search(r"(\S+)  nats", alone)[1])
+    assert f"    {loss:.3f}  this model, with the counted 6-gram  <--\n" in both
     assert "the proof:" in both and "the text was restored" in both
+
+
+def test_the_usual_weight_is_that_of_the_last_report(trained, capsys):
+    usual, weighed = [sampled(capsys, trained, f"--counted 5 --max_new_tokens 60 {more}").out
+                      for more in ("", f"--counted_weight {mixture.WEIGHT}")]
+    assert usual == weighed and sample.Settings().counted_weight == mixture.WEIGHT
+
+
+def test_the_counts_of_a_fine_tuned_model_are_those_of_its_own_text(trained, tmp_path, capsys):
+    path = written(tmp_path / "new.txt", "the lazy fox over there is brown " * 30)
+    out_dir = tmp_path / "out"
+    train.main(split(["--init_from", trained, "--data", path, "--out_dir", out_dir,
+                      "--max_iters 2 --eval_interval 2 --eval_iters 1"]))
+    reported = re.search(r"(\S+)  this model, with the counted 9-gram\n", capsys.readouterr().out)
+    checkpoint = load_checkpoint(out_dir / "ckpt.npz")
+    text = training_text(checkpoint.training, checkpoint.tokenizer)
+    made = with_counts(checkpoint, 9).model
+    assert made.tree.counts[0] == len(text.train) < len(text) == 990
+    assert reported[1] == f"{evaluate(made, *text.windows(16), 4):.3f}"
+    options = "--counted 9 --counted_weight 1 --temperature 0 --start over --max_new_tokens 15"
+    assert sampled(capsys, out_dir, options).out == "over there is brown\n"
 
 
 def test_the_mean_of_several_models_is_mixed_too(trained, tmp_path, capsys):
@@ -208,7 +233,7 @@ def test_usual_mixtures_leave_out_tokens_and_very_long_texts(small_text, monkeyp
     text = Text.read(str(small_text))
     model = Transformer(TransformerConfig(text.tokenizer.vocab_size, 8, 1, 1, 4))
     one, = mixture.usual_mixtures(model, text)
-    assert (one.order, one.weight, one.model) == (9, 0.2, model)
+    assert (one.order, one.weight, one.model) == (9, 0.25, model)
     monkeypatch.setattr(type(text.tokenizer), "unit", "token")
     assert mixture.usual_mixtures(model, text) == []
     monkeypatch.undo()
