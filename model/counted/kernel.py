@@ -29,7 +29,13 @@ def mix(logits, preceding, tree, weight):
     logits = rows(logits)
     out = np.empty_like(logits)
     p = np.empty(logits.shape[1])
-    mix_kernel(logits, dense(preceding), *tree, weight, p, out)
+    mix_kernel(
+        logits,
+        dense(preceding),
+        *tree,
+        weight,
+        p,
+        out)
     return out
 
 
@@ -37,7 +43,11 @@ def mix(logits, preceding, tree, weight):
 def mix_kernel(logits: C2, preceding: IDS2, tree: Nodes, weight: float, p: D1, out: C2):
     for r in range(len(logits)):
         distribution(tree, preceding[r], p)
-        mix_row(logits[r], p, weight, out[r])
+        mix_row(
+            logits[r],
+            p,
+            weight,
+            out[r])
 
 
 @serial

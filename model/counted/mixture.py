@@ -27,7 +27,7 @@ from model.score.text import training_text
 from model.score.windows import log_probabilities
 from model.transformer import Transformer
 
-WEIGHT = 0.25       # of the counts: best of 0.2, 0.25 and 0.3
+WEIGHT = 0.25       # of the counts: see docs/recipe.md
 ORDER = 9           # of those in the last report of train.py,
 MOST = 20_000_000   # and the characters in which they are counted, at most
 
@@ -63,11 +63,13 @@ class Mixture(Module):
         return self._mixed(contexts(ids, self.order), logits)
 
     def _mixed(self, preceding, logits):
-        return mix(
-            logits.reshape(-1, logits.shape[-1]),
-            preceding.reshape(preceding.shape[0] * preceding.shape[1], self.order - 1),
+        B, T, V = logits.shape
+        mixed = mix(
+            logits.reshape(B * T, V),
+            preceding.reshape(B * T, self.order - 1),
             self.tree,
-            self.weight).reshape(logits.shape)
+            self.weight)
+        return mixed.reshape(B, T, V)
 
     def log_probabilities(self, ids: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield what `model.score.windows.log_probabilities` yields of a model alone."""
@@ -110,7 +112,11 @@ class MixtureCache:
         preceding = self.ids[:, max(0, end - K):end]
         if end < K:
             preceding = contexts(preceding, mixture.order)[:, -1]
-        return mix(logits, preceding, mixture.tree, mixture.weight)
+        return mix(
+            logits,
+            preceding,
+            mixture.tree,
+            mixture.weight)
 
     draw = KVCache.draw
 

@@ -57,7 +57,11 @@ def count_ngrams(ids: np.ndarray, vocab_size: int, order: int) -> Tree:
         codes[:end] += 1
     first = codes[:1].copy()        # of the text
     codes.sort()
-    digits, counts, starts = _levels(codes, first, base, order)
+    digits, counts, starts = _levels(
+        codes,
+        first,
+        base,
+        order)
     discounts = [_discounts(count[digit > 0]) for count, digit in zip(counts[1:], digits[1:])]
     sizes = np.cumsum([0, *map(len, digits)])
     for level, start in enumerate(starts):
@@ -153,15 +157,15 @@ def distributions(tree: Tree, preceding: np.ndarray, vocab_size: int) -> np.ndar
         different = end - begin
         within = np.arange(different.sum()) - np.repeat(np.cumsum(different) - different, different)
         children = np.repeat(begin, different) + within
-        of_row = np.repeat(np.arange(len(rows)), different)
+        row = np.repeat(np.arange(len(rows)), different)
         counts = tree.counts[children]
         discount = discounts[np.minimum(counts, LARGE)]
-        total = np.bincount(of_row, counts, minlength=len(rows))
-        rest = np.bincount(of_row, discount, minlength=len(rows))
+        total = np.bincount(row, counts, minlength=len(rows))
+        rest = np.bincount(row, discount, minlength=len(rows))
         seen = different > 0
         p[rows[seen]] *= (rest[seen] / total[seen])[:, None]
-        left = (counts - discount) / total[of_row]
-        p[rows[of_row], tree.digits[children].astype(np.int64) - 1] += left
+        left = (counts - discount) / total[row]
+        p[rows[row], tree.digits[children].astype(np.int64) - 1] += left
     return p
 
 
@@ -186,9 +190,9 @@ def _child(tree, nodes, ids):
     while (left < right).any():
         middle = (left + right) // 2
         less = tree.digits[np.minimum(middle, len(tree.digits) - 1)] < ids + 1
-        open = left < right
-        right = np.where(open & ~less, middle, right)
-        left = np.where(open & less, middle + 1, left)
+        searching = left < right
+        right = np.where(searching & ~less, middle, right)
+        left = np.where(searching & less, middle + 1, left)
     at = np.minimum(left, len(tree.digits) - 1)
     return np.where(known & (left < end) & (tree.digits[at] == ids + 1), left, -1)
 
