@@ -992,5 +992,6 @@ def test_the_opening_text_has_its_colours_before_the_weights_are_unpacked(driver
 def test_the_first_box_says_nothing_and_the_page_says_first_what_a_nat_is(page):
     said = of(page, "$$('.depth').map((x) => x.textContent)")
     assert said[0] == "" and said[1].startswith("says ")
+    assert "expect next if it ended there" in of(page, "$('#flow .intro').innerText")
     assert of(page, "$('main').innerText").index("nat") == of(
         page, "$('main').innerText").index("nats: one nat more")
