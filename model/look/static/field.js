@@ -24,13 +24,17 @@ const isolated = (sign) => RIGHT_TO_LEFT.test(sign) ? `\u2068${sign}\u2069` : si
 const nameOfUnknown = (c) => isInvisible(c) ? codeOf(c)
   : `‘${isolated(visible(c))}’ (${codeOf(c)})`;
 
-/** The letters, in the colours that they had until their own are known. */
+/** The letters, in the colours that they had until their own are known: those before a change in
+    the colours of their place, those after it in those of their place from the end. */
 function fillLetters() {
   if (input.value !== state.text) input.value = state.text;
   const before = spans, longer = before.length - seen.length;
+  let isSame = true;
   spans = seen.map((_, row) => {
     const span = letter(start + row);
-    span.style.cssText = row && before[row + longer]?.style.cssText || "";
+    isSame &&= before[row]?.textContent === span.textContent;
+    const old = isSame ? before[row] : before[row + longer];
+    span.style.cssText = row && old?.style.cssText || "";
     return span;
   });
   const end = start + seen.length, rest = pieces.slice(end).join("");

@@ -199,22 +199,27 @@ function* show() {
 /** Show the state: what is seen first before the rest, in pieces. */
 function* showAll() {
   fillLetters();
+  yield;
   if (isWriting()) followCursor();
   showWindow();
   showLegend();
+  yield;
   yield* reading(queryRow() + 1);
+  yield;
   showNext();
   yield 1;                      // so that all this is seen
   showWrite();
   yield;
   yield* reading(seen.length);
   showCost();
+  yield;
   showChanges();
   showSwitches();
   yield;
   showHead();
   yield;
   showMap();
+  yield;
   showWorths();
   showReasons();
   const news = untold.map((id) => byId(id).textContent).join("  ");

@@ -45,9 +45,11 @@ function* writeOn() {
     yield;
     if (!writing.left || isCalm.matches) continue;
     const due = performance.now() + beat(writing.count - writing.left);
+    let isSeen = false;
     for (const pause of showAll()) {
       yield pause;
-      if (performance.now() > due) break;
+      isSeen ||= pause > 0;             // the letter, and what is expected after it
+      if (isSeen && performance.now() > due) break;
     }
     yield Math.max(0, due - performance.now());
   }

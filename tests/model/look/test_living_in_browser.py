@@ -271,7 +271,7 @@ def test_heads_are_measured_with_what_is_off_and_a_head_that_is_off_by_putting_i
     shown = of(page, "tiles.map(({ worth }) => worth.textContent)")
     assert [plain(text) for text in shown] == [
         f"{'worth' if x > 0 else 'harms'} {abs(x):.1f} nats" for x in found.values()]
-    page.execute_script("update({off: ['0.1']})")
+    page.execute_script("update({off: ['0.1']}); for (const _ of job);")
     assert "than without it, with head 1.2 off.  " in of(page, "$('#worth-words').textContent")
     # What has no attention at all is not measured, and has no number.
     page.execute_script("update({off: ['0.attention']}); for (const _ of job);")
@@ -507,7 +507,7 @@ def moving(page):
 
 def until(page, condition):
     from selenium.webdriver.support.wait import WebDriverWait
-    WebDriverWait(page, 20, 0.02).until(lambda page: of(page, condition))
+    WebDriverWait(page, 60, 0.02).until(lambda page: of(page, condition))
 
 
 def test_it_writes_letter_by_letter_pauses_and_what_follows_is_one_step_to_undo(page):
@@ -542,6 +542,20 @@ def test_it_writes_letter_by_letter_pauses_and_what_follows_is_one_step_to_undo(
     assert of(page, "byId('drawn-words').ariaLive") == "polite"
     page.find_element("id", "input").send_keys("\ue009z")      # Ctrl + Z
     assert of(page, "[state.text, input.value]") == [after, after]
+
+
+def test_work_is_cut_so_that_no_piece_shows_two_parts_of_the_page(page):
+    page.execute_script("""window.shownIn = [[]];
+        for (const name of ['fillLetters', 'showLegend', 'showNext', 'showWrite', 'showCost',
+                            'showSwitches', 'showHead', 'showMap', 'showWorths']) {
+          const before = window[name];
+          window[name] = (...words) => { shownIn.at(-1).push(name); before(...words); };
+        }
+        update({off: ['0.1']});
+        shownIn.push([]);
+        for (const _ of job) shownIn.push([]);""")
+    shown = [piece for piece in of(page, "shownIn") if piece]
+    assert len(shown) > 8 and all(len(set(piece)) == 1 for piece in shown), shown
 
 
 def test_a_reader_who_types_or_moves_ends_what_is_written_and_one_who_switches_does_not(page):
