@@ -24,14 +24,15 @@ const textAndPlace = () => JSON.stringify([state.text, state.at]);
 /** Write some letters, each at the place of a number that is drawn. */
 function write(count) {
   if (isUnfinished()) pause();
-  writing = { count, left: count };
-  beginHere();
+  writing = { count, left: count, paused: false, text: state.text, index: indexOf(state.at),
+    after: textAndPlace() };
   work(show());
 }
 
-function beginHere() {
-  Object.assign(writing, { text: state.text, index: indexOf(state.at), paused: false,
-    after: textAndPlace() });
+/** Go on after a pause.  Its text stays the one before the first letter, for the undo of all. */
+function resume() {
+  Object.assign(writing, { paused: false, index: indexOf(state.at) });
+  work(show());
 }
 
 /** Milliseconds from a letter to the next: four a second at first, then faster and faster. */
@@ -66,7 +67,7 @@ function writeLetter() {
   last.found = circumstances();
   writing.left--;
   writing.after = textAndPlace();
-  if (isCalm.matches) return;
+  if (isCalm.matches || !writing.left) return;  // keepWritten comes at once
   input.value = text;
   input.setSelectionRange(indexOf(at), indexOf(at));
 }
@@ -153,6 +154,5 @@ on("one", "click", () => write(1));
 on("many", "click", () => {
   if (isWriting()) return pause();
   if (!isUnfinished()) return write(50);
-  beginHere();
-  work(show());
+  resume();
 });

@@ -540,8 +540,23 @@ def test_it_writes_letter_by_letter_pauses_and_what_follows_is_one_step_to_undo(
     beats = [pause for pause in of(page, "pauses") if pause != 400]
     assert beats[:4] == [250] * 4 and beats[-1] == 50 and beats == sorted(beats, reverse=True)
     assert of(page, "byId('drawn-words').ariaLive") == "polite"
+    assert after[9:] not in of(page, "byId('status').textContent")      # that was told before
     page.find_element("id", "input").send_keys("\ue009z")      # Ctrl + Z
-    assert of(page, "[state.text, input.value]") == [after, after]
+    assert of(page, "[state.text, input.value]") == ["the quick", "the quick"]
+    page.find_element("id", "input").send_keys("\ue009y")      # Ctrl + Y
+    assert len(of(page, "state.text")) == 59
+
+
+def test_letters_that_are_written_one_by_one_are_taken_back_one_by_one(page):
+    moving(page)
+    page.execute_script("input.focus();")
+    typed(page, "the quick")
+    for length in (10, 11, 12):
+        page.execute_script("byId('one').click();")
+        until(page, f"state.text.length === {length} && input.value === state.text")
+    for length in (11, 10, 9):
+        page.find_element("id", "input").send_keys("\ue009z")      # Ctrl + Z
+        assert of(page, "[state.text.length, input.value.length]") == [length, length]
 
 
 def test_work_is_cut_so_that_no_piece_shows_two_parts_of_the_page(page):
