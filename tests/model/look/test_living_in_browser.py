@@ -131,7 +131,7 @@ def test_a_part_that_is_off_adds_nothing_and_the_card_says_what_it_costs(driver,
         .filter((x) => x[1] >= 0.005).sort((a, b) => b[1] - a[1]).slice(0, 3)
         .map((x) => x[0]).join()""")
     assert len(of(page, "$$('#changes button')")) == 1
-    page.execute_script("document.querySelector('#changes button').click();")
+    page.execute_script("document.querySelector('#changes button').click(); for (const _ of job);")
     assert of(page, "!$('#changes button') && edit === null")
 
 
@@ -408,7 +408,7 @@ def test_an_unknown_character_is_named_and_has_no_loss(page, run, tmp_path):
         f"{losses.mean():.3f} nats a character, on 5 ")
     rows = [*csv.reader(saved(page, tmp_path, "byId('keep-text')", "text.csv").splitlines())][1:]
     assert rows[3] == ["5", "Ж", "", ""] and "" not in rows[4]
-    page.execute_script("update({at: 4})")
+    page.execute_script("update({at: 4}); for (const _ of job);")
     assert "has no loss" in of(page, "$('#place').textContent")
     assert of(page, "$('#context').textContent") == "the Ж"
     typed(page, "the x")

@@ -148,7 +148,7 @@ def test_maps_are_drawn_in_the_shades_of_their_weights(page, run):
     model, tokenizer, *_ = run[0]
     page.execute_script("update({at: 5}); for (const _ of job);")
     maps = maps_of(model, tokenizer.encode(TEXT)[:16])[0]
-    page.execute_script("update({colours: 'attention'})")
+    page.execute_script("update({colours: 'attention'}); for (const _ of job);")
     largest = of(page, "largest")
     assert 0.05 < largest < 0.5
     ramp = np.array(of(page, "blue"))
@@ -209,7 +209,7 @@ def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_p
     pieces = [x.replace("␣", " ").replace("⏎", "\n") for x in symbols]
     assert of(page, "spans.map((x) => x.textContent)") == pieces[-of(page, "spans.length"):]
     assert of(page, "input.value") == "".join(pieces)
-    page.execute_script("update({at: 1})")
+    page.execute_script("update({at: 1}); for (const _ of job);")
     assert of(page, "$('#next-title').textContent") == "Expected in place 2"
     said = of(page, "document.body.innerText").replace("typed are characters", "")
     said = re.sub(r"(the|␣|space)\W*character", "", said)
