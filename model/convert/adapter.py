@@ -94,9 +94,12 @@ def losses(adapter: Adapter, back: ModelFile) -> str:
     """Return a line with the loss on the validation part of the text of the adapter's run: that of
     base and adapter, and that of the merged model as it was written."""
     training = adapter.checkpoint.training
-    settings = training.get("settings", {})
+    names = recorded_texts(training)
+    if not names:
+        return f"loss        not measured, as {adapter.path} does not say on which text"
+    settings = training["settings"]
     try:
-        texts = data.read_texts(recorded_texts(training))
+        texts = data.read_texts(names)
         text = data.Text(texts.characters, texts.name, adapter.checkpoint.tokenizer)
         number = settings["eval_iters"] * settings["batch_size"]
         windows = text.windows(adapter.config.block_size, number)

@@ -99,6 +99,15 @@ def test_merging_says_where_no_text_is_to_measure_the_loss(capsys):
     assert "loss        not measured, as the text" in capsys.readouterr().out
 
 
+def test_merging_an_adapter_without_a_record_of_a_run_says_that_no_loss_is_measured(capsys):
+    saved_adapter(GPT2, ".")
+    main(["on", "whole.npz", "--merge"])
+    path = pathlib.Path("on", "ckpt.npz")
+    assert f"loss        not measured, as {path} does not say on which text" in (
+        capsys.readouterr().out)
+    assert pathlib.Path("whole.npz").exists()
+
+
 @pytest.mark.needs("convert")
 def test_a_folder_for_peft_names_rank_alpha_and_modules():
     saved_adapter(LLAMA, ".", lora_layers="qkv,down")
