@@ -684,7 +684,8 @@ class Optimizers(Optimizer):
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients so that their common L2 norm is at most `max_norm`; return the norm
     before.  If that is not finite, the gradients stay as they are.  A parameter that is given twice
-    counts once; a single one needs no list."""
+    counts once, and a gradient that two parameters share is scaled once; a single parameter needs
+    no list."""
     if not (isinstance(max_norm, Real) and max_norm >= 0):
         raise ValueError(f"max_norm is a number of at least 0, not {max_norm!r}")
     if isinstance(parameters, Tensor):
@@ -695,10 +696,11 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
         if p.node and p.node.grad is not None}.values()
     norm = math.sqrt(formulas.sum_of_squares(gradients))
     if max_norm < norm < math.inf:
-        for g in gradients:
+        distinct = {id(g): g for g in gradients}.values()
+        for g in distinct:
             values = g.values if isinstance(g, Rows) else g
             changes.note(values, "gradient", "by clip_grad_norm_")
-        formulas.scale(gradients, max_norm / norm)
+        formulas.scale(distinct, max_norm / norm)
     return norm
 
 

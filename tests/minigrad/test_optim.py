@@ -785,6 +785,16 @@ def test_clip_grad_norm_scales_all_gradients_together_if_their_norm_is_finite(fi
         assert np.allclose(p.grad, scaled)
 
 
+@pytest.mark.parametrize("size", [2, 500_000])
+def test_clip_grad_norm_scales_a_gradient_once_that_two_parameters_share(size):
+    p, q = leaf(np.zeros(size)), leaf(np.zeros(size))
+    p.grad = q.grad = np.full(size, 3.0)
+    norm = mg.clip_grad_norm_([p, q], 1.0)
+    np.testing.assert_allclose(norm, 3 * math.sqrt(2 * size))
+    np.testing.assert_allclose(p.grad, 3 / norm)
+    assert p.grad is q.grad
+
+
 def test_clip_grad_norm_counts_a_parameter_once_and_scales_a_gradient_that_was_read_only():
     p = parameter(2)
     given = read_only(np.array([3.0, 4.0]))
