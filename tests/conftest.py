@@ -15,6 +15,7 @@ import numba    # noqa: E402
 import pytest   # noqa: E402
 
 import train    # noqa: E402
+from model import answers   # noqa: E402
 from minigrad.kernels.compiler import ahead, compiling   # noqa: E402
 from tests.extras import lacking    # noqa: E402
 from tests.kit import ROOT, TINY    # noqa: E402
@@ -146,8 +147,10 @@ def usual_signals():
 
 
 @pytest.fixture(autouse=True)
-def as_usual():
-    """Start each test with the usual signals, all threads, and no announcement of kernels."""
+def as_usual(monkeypatch):
+    """Start each test with the usual signals, all threads, and no announcement of kernels, nor of
+    what a slow machine takes long for."""
+    monkeypatch.setattr(answers, "PATIENCE", LONGEST)
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     with usual_signals():
         yield
