@@ -68,8 +68,9 @@ def test_every_part_has_as_many_parameters_as_the_model_that_is_built(settings):
     outside = count.outside_layers(config)
     assert packed(layer) == first and count.parameters(config) == total.total()
     assert Counter({name: config.n_layer * n for name, n in first.items()}) + outside == total
+    queries = config.n_head * config.d_head
     assert count.cached(config) == sum(
-        len(block.attention.qkv.weight.data) - config.n_embd for block in model.blocks)
+        len(block.attention.qkv.weight.data) - queries for block in model.blocks)
     assert layer["key"] == layer["value"] == layer["query"] * config.kv_heads / config.n_head
 
 
