@@ -16,14 +16,16 @@ import numpy as np
 from minigrad import formulas
 from minigrad.formulas import CUBIC, DENSITY_0, FLAT, SLOPE, DropoutSettings
 from minigrad.kernels.compiler import compiling
-from minigrad.kernels.compiler.compiling import C1, FLOATS, flat, kernel, stands_in_for, threads_for
-from minigrad.kernels.compiler.lanes import fma, larger, smaller
+from minigrad.kernels.compiler.compiling import (C1, C2, FLOATS, flat, kernel, stands_in_for,
+                                                 threads_for)
+from minigrad.kernels.compiler.lanes import LANES, fma, larger, load, part, smaller, spread, total
 from minigrad.kernels.compiler.linking import inlined, serial
 from minigrad.kernels.compiler.parallel import portion, share
 from minigrad.kernels.compiler.vector_math import exp, normal_cdf
 
 NUMBER_OF = {"gelu": 0, "relu2": 1, "gelu_tanh": 2}     # of each activation, in kernels
 GELU, RELU2, GELU_TANH = NUMBER_OF.values()
+FEW_SUMS = 1024
 ADDED = 4       # numbers that are read, added and written in the time of an elementary step
 
 
@@ -38,17 +40,50 @@ def add(x, y, out=None):
         return np.add(x, y, out)
     if out is None:
         out = np.empty(x.shape, x.dtype)
-    add_kernel(x.reshape(-1), y.reshape(-1), out.reshape(-1), threads)
+    faults = np.zeros((2, threads), x.dtype)
+    add_kernel(x.reshape(-1), y.reshape(-1), out.reshape(-1), faults, threads)
+    if faults.any():
+        too_large, undefined = faults.any(axis=1)
+        warn_of_sums(x.dtype, too_large, undefined)
     return out
 
 
 @kernel
-def add_kernel(thread, threads, x: C1, y: C1, out: C1):
+def add_kernel(thread, threads, x: C1, y: C1, out: C1, faults: C2):
+    """Write the sums of x and y to `out`, which may be x.  Count those of finite numbers that are
+    not finite, and those that are nan where x and y are not."""
     x = portion(x, thread, threads)
     y = portion(y, thread, threads)
     out = portion(out, thread, threads)
+    for start in range(0, x.size, FEW_SUMS):
+        size = min(FEW_SUMS, x.size - start)
+        add_few(part(x, start, size), part(y, start, size), part(out, start, size),
+                faults[:, thread])
+
+
+@serial
+def add_few(x, y, out, faults):
+    """Do the same for numbers that stay in the first-level cache."""
+    nothing = x.dtype.type(0)
+    zeros = spread(nothing)
+    for i in range(0, x.size, LANES):
+        zeros = fma(load(x, i, nothing) + load(y, i, nothing), nothing, zeros)
+    if total(zeros) != 0:           # nan, as a sum is not finite
+        for i in range(x.size):
+            result = x[i] + y[i]
+            faults[0] += abs(x[i]) < np.inf and abs(y[i]) < np.inf and abs(result) == np.inf
+            faults[1] += x[i] == x[i] and y[i] == y[i] and result != result
     for i in range(x.size):
         out[i] = x[i] + y[i]
+
+
+def warn_of_sums(dtype: np.dtype, too_large: bool, undefined: bool) -> None:
+    """Let NumPy warn, raise an error or call somebody, as it does where it adds the arrays."""
+    if too_large:
+        largest = np.full(1, np.finfo(dtype).max, dtype)
+        np.add(largest, largest)
+    if undefined:
+        np.add(np.full(1, np.inf, dtype), np.full(1, -np.inf, dtype))
 
 
 @stands_in_for(formulas.gelu)

@@ -4,6 +4,7 @@ What ops show is in test_formulas.py.
 """
 import itertools
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numba
@@ -483,3 +484,16 @@ def test_the_clock_of_a_run_stands_still_while_kernels_are_compiled(monkeypatch)
     assert compiling.seconds == 2000        # once for each type
     assert compiled.clock is compiling.clock
     assert compiled.clock() == next(clock) - 1000 - 2000
+
+
+@pytest.mark.parametrize("x, y, warning", [
+    (np.inf, 1, None), (np.nan, np.inf, None), (np.inf, np.inf, None),
+    (3e38, 3e38, "overflow encountered in add"),
+    (np.inf, -np.inf, "invalid value encountered in add")])
+def test_a_sum_of_large_arrays_warns_as_numpy_does(x, y, warning):
+    xs, ys = normal(2, 300_000, dtype=np.float32)
+    xs[-1], ys[-1] = x, y
+    with np.errstate(all="raise"):
+        for out in (None, xs):
+            with pytest.raises(FloatingPointError, match=warning) if warning else nullcontext():
+                formulas.add(xs, ys, out)
