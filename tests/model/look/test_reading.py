@@ -57,10 +57,11 @@ def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
     maps = maps_of(model, IDS)
     x = model.embed(IDS)
     (B, T), H = IDS.shape, SMALL.n_head
+    D = model.config.d_head
     for layer, block in zip(maps, model.blocks, strict=True):
         G = options.get("n_kv_head") or H
         qkv = block.attention.project(block.norm1(x)).data
-        values = qkv[..., -4 * G:].reshape(B, T, G, 4).swapaxes(1, 2)       # (B, G, T, D)
+        values = qkv[..., -D * G:].reshape(B, T, G, D).swapaxes(1, 2)       # (B, G, T, D)
         mixed = (layer @ np.repeat(values, H // G, axis=1)).swapaxes(1, 2).reshape(B, T, -1)
         fused = mg.self_attention(qkv, H, G, is_causal=True).data
         x = block(x)
