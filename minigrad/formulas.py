@@ -538,11 +538,10 @@ def cross_entropy(logits: Array, targets: Array, ignored: int) -> tuple[Array, A
 
 
 @formula
-def scale(xs: Collection[Any], factor: float) -> None:
-    """Multiply all elements of all arrays by a factor, in place; some may be `Rows`."""
+def scale(xs: Collection[Array], factor: float) -> None:
+    """Multiply all elements of all arrays by a factor, in place."""
     for x in xs:
-        values = getattr(x, "values", x)
-        values *= factor
+        x *= factor
 
 
 @formula

@@ -309,13 +309,13 @@ def _can_be_stepped(parameters, columns):
     """Whether a step can update the arrays of these columns in place, and they have the shapes and
     types of the parameters.  The latter is asked once, of arrays that stay from step to step."""
     arrays = [*chain(*columns)]
-    if _fitting.knows(arrays):
+    if _steppable.knows(arrays):
         return all(map(WRITABLE, arrays))
     expected = [(True, p.node.shape, p.node.dtype) for p in parameters]
     for column in columns:
         if list(map(LAYOUT, column)) != expected:
             return False
-    _fitting.keep(arrays, True)
+    _steppable.keep(arrays, True)
     return True
 
 
@@ -339,7 +339,7 @@ class Known(dict):
         self.pop(key, None)
 
 
-_fitting = Known()      # arrays that have the shapes and types of their parameters
+_steppable = Known()      # arrays that have the shapes and types of their parameters
 
 
 def parameters_of(group: dict[str, Any]) -> list[Tensor]:
@@ -697,10 +697,10 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     norm = math.sqrt(formulas.sum_of_squares(gradients))
     if max_norm < norm < math.inf:
         distinct = {id(g): g for g in gradients}.values()
-        for g in distinct:
-            values = g.values if isinstance(g, Rows) else g
+        arrays = [g.values if isinstance(g, Rows) else g for g in distinct]
+        for values in arrays:
             changes.note(values, "gradient", "by clip_grad_norm_")
-        formulas.scale(distinct, max_norm / norm)
+        formulas.scale(arrays, max_norm / norm)
     return norm
 
 

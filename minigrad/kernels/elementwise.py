@@ -25,8 +25,8 @@ from minigrad.kernels.compiler.vector_math import exp, normal_cdf
 
 NUMBER_OF = {"gelu": 0, "relu2": 1, "gelu_tanh": 2}     # of each activation, in kernels
 GELU, RELU2, GELU_TANH = NUMBER_OF.values()
-FEW_SUMS = 1024
-ADDED = 4       # numbers that are read, added and written in the time of an elementary step
+FEW_SUMS = 1024         # of which operands and results stay in the first-level cache
+ADDED = 4               # numbers that are read, added and written in the time of an elementary step
 
 
 @stands_in_for(formulas.add)

@@ -259,15 +259,14 @@ def sum_of_squares_kernel(thread, threads, like: C1, gradients: IDS2, pieces: ID
 
 @stands_in_for(formulas.scale)
 def scale(xs, factor):
-    values = [x.values if isinstance(x, Rows) else x for x in xs]
-    alike = len({x.dtype for x in values}) == 1
-    if not alike or not all(x.flags.carray for x in values):
+    alike = len({x.dtype for x in xs}) == 1
+    if not alike or not all(x.flags.carray for x in xs):
         formulas.scale.plain(xs, factor)
         return
-    layout, dtype = layout_of(values)
+    layout, dtype = layout_of(xs)
     scale_kernel(
         np.array([factor], dtype),
-        addresses(values),
+        addresses(xs),
         layout.pieces,
         threads_for(layout.total // SCALED))
 

@@ -82,18 +82,14 @@ def _levels(codes, first, base, order):
     total = np.array([len(codes)], np.int32)
     counted = codes         # what is counted: the n-grams of this level, in order
     for level in range(order, 0, -1):
-        begins = np.ones(len(codes), bool)
-        np.not_equal(codes[1:], codes[:-1], out=begins[1:])
-        start = np.flatnonzero(begins)
+        start = _starts(codes)
         codes = codes[start]
         if level < order:
             starts.append(start.astype(np.int32))
-            begins = np.ones(len(counted), bool)
-            np.not_equal(counted[1:], counted[:-1], out=begins[1:])
-            start = np.flatnonzero(begins)
+            start = _starts(counted)
         ends = np.append(start, len(counted)).astype(np.int32)
         counts.append(np.diff(ends))
-        del start, ends, begins, counted      # large ones
+        del start, ends, counted        # large ones
         digits.append((codes % base).astype(np.uint16))
         first //= base
         shorter = codes % base ** (level - 1)       # all but the first id of each
@@ -104,6 +100,13 @@ def _levels(codes, first, base, order):
     digits.append(root.astype(np.uint16))
     counts.append(total)
     return digits[::-1], counts[::-1], [root, *starts[::-1]]
+
+
+def _starts(codes):
+    """Return where each run of equal codes begins, of codes in order."""
+    begins = np.ones(len(codes), bool)
+    np.not_equal(codes[1:], codes[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
 
 
 def _discounts(counts):
