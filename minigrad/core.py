@@ -256,17 +256,14 @@ def _on_tensors(f, name, signature):
     takes_array, most = _arrays_among(signature.parameters.values())
     are_usual = lru_cache(partial(_are_usual, takes_array))     # types are looked at once
     trusted = f.__module__ in TRUSTED
+    bound = _binding(name, signature)
 
     def on_tensors(*args, **settings):
         started = perf_counter() if watchers.get() else None
         arrays = args                   # until they are unwrapped
         try:
             if settings:                # arrays may be given by keyword, too
-                args, settings = _bound(
-                    name,
-                    signature,
-                    args,
-                    settings)
+                args, settings = bound(args, settings)
             args, arrays, parents = _unwrapped(args, takes_array, are_usual)
             result = f(*arrays, **settings)
             if type(result) is not tuple or len(result) != 2:
@@ -316,6 +313,36 @@ def _arrays_among(parameters):
         if hinted or unhinted:          # a default of None may stand for an array
             most = len(takes_array)
     return takes_array or [False], most
+
+
+def _binding(name, signature):
+    """Return a function that returns the arguments of an op by position, as far as they can be, and
+    the others by keyword."""
+    parameters = list(signature.parameters.values())
+    all_have_places = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+    places = {p.name: i for i, p in enumerate(parameters)}
+    defaults = [p.default for p in parameters]
+    required = [p.name for p in parameters if p.default is p.empty]
+
+    def bound(args, settings):
+        fits = all_have_places and len(args) <= len(parameters)
+        for required_name in required[len(args):]:
+            fits = fits and required_name in settings
+        values = [*args, *defaults[len(args):]]
+        for setting, value in settings.items():
+            place = places.get(setting, -1)
+            if place < len(args):       # it is unknown, or given by position, too
+                fits = False
+            else:
+                values[place] = value
+        if fits:
+            return values, {}
+        return _bound(
+            name,
+            signature,
+            args,
+            settings)
+    return bound
 
 
 def _bound(name, signature, args, settings):

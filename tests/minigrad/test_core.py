@@ -582,6 +582,14 @@ def test_op_that_is_given_an_unknown_keyword_says_which_it_takes(call, x):
     assert refusal(TypeError, inside, x).endswith("keyword argument 'dim'")
 
 
+@pytest.mark.parametrize("call, said", [
+    (lambda x: mg.sum(x, x=x), "multiple values for argument 'x'"),
+    (lambda x: mg.softmax(x, 0, 1, axis=0), "multiple values for argument 'axis'"),
+    (lambda x: mg.linear(x=x), "missing a required argument: 'weight'")])
+def test_op_says_which_argument_is_given_twice_or_is_missing(call, said, x):
+    assert said in refusal(TypeError, call, x)
+
+
 def test_op_is_registered_once(monkeypatch):
     monkeypatch.setattr(core, "OPS", dict(mg.OPS))
 
