@@ -16,7 +16,7 @@ import numpy as np
 from minigrad import formulas
 from minigrad.formulas import CUBIC, DENSITY_0, FLAT, SLOPE, DropoutSettings
 from minigrad.kernels.compiler import compiling
-from minigrad.kernels.compiler.compiling import (C1, C2, FLOATS, flat, kernel, stands_in_for,
+from minigrad.kernels.compiler.compiling import (C1, FLOATS, flat, kernel, stands_in_for,
                                                  threads_for)
 from minigrad.kernels.compiler.lanes import LANES, fma, larger, load, part, smaller, spread, total
 from minigrad.kernels.compiler.linking import inlined, serial
@@ -40,25 +40,25 @@ def add(x, y, out=None):
         return np.add(x, y, out)
     if out is None:
         out = np.empty(x.shape, x.dtype)
-    faults = np.zeros((2, threads), x.dtype)
+    faults = np.zeros(2, x.dtype)
     add_kernel(x.reshape(-1), y.reshape(-1), out.reshape(-1), faults, threads)
-    if faults.any():
-        too_large, undefined = faults.any(axis=1)
+    too_large, undefined = faults.tolist()
+    if too_large or undefined:
         warn_of_sums(x.dtype, too_large, undefined)
     return out
 
 
 @kernel
-def add_kernel(thread, threads, x: C1, y: C1, out: C1, faults: C2):
-    """Write the sums of x and y to `out`, which may be x.  Count those of finite numbers that are
-    not finite, and those that are nan where x and y are not."""
+def add_kernel(thread, threads, x: C1, y: C1, out: C1, faults: C1):
+    """Write the sums of x and y to `out`, which may be x.  `faults` become 1, whichever thread
+    finds them: a sum of finite numbers that is not finite, and one that is nan where x and y are
+    not."""
     x = portion(x, thread, threads)
     y = portion(y, thread, threads)
     out = portion(out, thread, threads)
     for start in range(0, x.size, FEW_SUMS):
         size = min(FEW_SUMS, x.size - start)
-        add_few(part(x, start, size), part(y, start, size), part(out, start, size),
-                faults[:, thread])
+        add_few(part(x, start, size), part(y, start, size), part(out, start, size), faults)
 
 
 @serial
@@ -71,13 +71,15 @@ def add_few(x, y, out, faults):
     if total(zeros) != 0:           # nan, as a sum is not finite
         for i in range(x.size):
             result = x[i] + y[i]
-            faults[0] += abs(x[i]) < np.inf and abs(y[i]) < np.inf and abs(result) == np.inf
-            faults[1] += x[i] == x[i] and y[i] == y[i] and result != result
+            if abs(x[i]) < np.inf and abs(y[i]) < np.inf and abs(result) == np.inf:
+                faults[0] = 1
+            if x[i] == x[i] and y[i] == y[i] and result != result:
+                faults[1] = 1
     for i in range(x.size):
         out[i] = x[i] + y[i]
 
 
-def warn_of_sums(dtype: np.dtype, too_large: bool, undefined: bool) -> None:
+def warn_of_sums(dtype: np.dtype, too_large: float, undefined: float) -> None:
     """Let NumPy warn, raise an error or call somebody, as it does where it adds the arrays."""
     if too_large:
         largest = np.full(1, np.finfo(dtype).max, dtype)
