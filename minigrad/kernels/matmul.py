@@ -71,11 +71,25 @@ def linear(x, weight, bias):
     return product(x, weight.T, bias)
 
 
-def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
+def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    """Return a @ b + bias, (..., K), (K, P) -> (..., P), or of stacks, (N, M, K), (N, K, P) ->
+    (N, M, P)."""
+    prepared = prepare(a, b, bias)
+    compute(prepared)
+    return prepared.value
+
+
+class Prepared(NamedTuple):
+    """A product that is to be computed."""
+    value: np.ndarray       # the result, whose numbers are not there yet
+    arguments: tuple        # of `matmul_kernel`, but for the last
+    threads: int            # the last; 0 if there is nothing to compute
+
+
+def prepare(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
             slope_at: np.ndarray | None = None, activated: np.ndarray | None = None,
-            activation: int = GELU) -> np.ndarray:
-    """Return a @ b + bias after the steps of an MLP, (..., K), (K, P) -> (..., P), or of stacks,
-    (N, M, K), (N, K, P) -> (N, M, P).  Forward, the squared ReLU is applied, or the
+            activation: int = GELU) -> Prepared:
+    """Prepare the same after the steps of an MLP.  Forward, the squared ReLU is applied, or the
     GELU is written to `activated`.  Back, with `slope_at`, which is what `formulas.mlp` keeps, the
     product is multiplied by the activation's derivative there."""
     *lead, K = a.shape
@@ -84,23 +98,33 @@ def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
     if K == 0:
         c[...] = 0
     if c.size == 0:
-        return c
+        return Prepared(c, (), 0)
     no_rows, no_bias = absent(a.dtype)
     if b.ndim == 2:
         a = formulas.rows(a)[None]
         b = b[None]
     N, M, _ = a.shape
     has_dense_axis = a.itemsize in a.strides[1:]
-    matmul_kernel(
+    arguments = (
         writable(a) if has_dense_axis else dense(a),
         writable(b),
         c.reshape(N, M, P),
         no_bias if bias is None else dense(bias),
         no_rows if slope_at is None else dense(slope_at).reshape(N, M, P),
         no_rows if activated is None else dense(activated).reshape(N, M, P),
-        activation,
-        threads_for(c.size * K // 16, 1))
-    return c
+        activation)
+    return Prepared(c, arguments, threads_for(c.size * K // 16, 1))
+
+
+def compute(first: Prepared, second: Prepared | None = None) -> None:
+    """Compute a product, and then a second one, which may be of the first: by one kernel, as Python
+    takes time to start each."""
+    if second is None or not first.threads or not second.threads:
+        for one in (first, second):
+            if one is not None and one.threads:
+                matmul_kernel(*one.arguments, one.threads)
+        return
+    two_products_kernel(*first.arguments, *second.arguments, max(first.threads, second.threads))
 
 
 @functools.cache
@@ -123,8 +147,18 @@ class Division(NamedTuple):
 
 
 @kernel
-@allocating
 def matmul_kernel(product: Product, threads: int):
+    multiply_all(product, threads)
+
+
+@kernel
+def two_products_kernel(first: Product, second: Product, threads: int):
+    multiply_all(first, threads)
+    multiply_all(second, threads)
+
+
+@allocating
+def multiply_all(product, threads):
     division = divide(product, threads)
     begun = np.zeros(len(product.a) * division.down * division.across, np.int64)
     on_threads(threads, multiply_parts, begun, (product, division))

@@ -18,7 +18,7 @@ COMMAND = ("import sys; sys.path[:] = {path!r}; import minigrad; "
 # The kernels of every step.  The slowest to compile come first and last, so that the two processes
 # meet at a fast one; the last ones are for this process, which begins a second earlier.
 STEP = ["attention_vjp", "attention", "norm_vjp", "norm", "cross_entropy", "adamw", "add", "scale",
-        "add_rows", "sum_of_squares", "matmul"]
+        "add_rows", "sum_of_squares", "two_products", "matmul"]
 SLOWEST = 3         # of them at the beginning; what a model needs besides comes after these
 SAMPLE = ["decode"]
 _started = []       # keeps Python from warning of a process that has not ended

@@ -47,6 +47,23 @@ def test_a_product_has_the_same_bits_however_its_operands_lie_in_memory(
 
 @compiled_only
 @both_types
+@pytest.mark.parametrize("M, K, P", [(130, 70, 65), (130, 0, 65), (130, 70, 0)])
+def test_two_products_in_one_kernel_have_the_bits_of_each_where_the_second_is_of_the_first(
+        M, K, P, dtype, monkeypatch):
+    a = normal(M, K, dtype=dtype)
+    b = normal(K, P, seed=1, dtype=dtype)
+    other = normal(P, 90, seed=2, dtype=dtype)
+    expected = matmul.product(matmul.product(a, b), other)
+    for threads in (1, 2, 7):
+        monkeypatch.setattr(matmul, "threads_for", lambda steps, parts: threads)
+        first = matmul.prepare(a, b)
+        second = matmul.prepare(first.value, other)
+        matmul.compute(first, second)
+        assert np.array_equal(second.value, expected)
+
+
+@compiled_only
+@both_types
 @pytest.mark.parametrize("shape", [(383, 383, 383), (65, 768, 129), (1200, 30, 67), (11, 30, 1100)],
                          ids=str)
 def test_a_product_has_the_same_bits_however_many_threads_divide_it(shape, dtype, monkeypatch):
