@@ -20,7 +20,7 @@ thread steps a whole matrix, which stays in its cache; the result does not depen
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literal
 def adamw_of_each(updates):
     ps, gs, ms, vs, settings = zip(*updates)
     layout, dtype = layout_of(ps)
-    gs = [g if isinstance(g, Rows) else dense(g) for g in gs]
+    gs = [g if isinstance(g, Rows) or g.flags.carray else dense(g) for g in gs]
     adamw_kernel(
         zeros(dtype),
         rows_of_gradients(gs, layout, dtype),
@@ -86,9 +86,9 @@ def adamw_numbers(lr: float, beta1: float, beta2: float, eps: float, weight_deca
 
 @stands_in_for(formulas.sum_of_squares)
 def sum_of_squares(xs):
-    if len({x.dtype for x in xs}) != 1:         # of none, or of several float types
+    if not are_alike(xs):
         return formulas.sum_of_squares.plain(xs)
-    xs = [x if isinstance(x, Rows) and _in_first_lanes(x) else dense(np.asarray(x)) for x in xs]
+    xs = [_summed(x) for x in xs]
     layout, dtype = layout_of(xs)
     sums = np.zeros(len(layout.pieces))
     sum_of_squares_kernel(
@@ -98,6 +98,19 @@ def sum_of_squares(xs):
         sums,
         threads_for(layout.total))
     return float(sums.sum())
+
+
+def are_alike(xs: Collection) -> bool:
+    """Whether there are arrays, all of one type."""
+    dtypes = [x.dtype for x in xs]
+    return bool(dtypes) and dtypes.count(dtypes[0]) == len(dtypes)
+
+
+def _summed(x):
+    """Return an array of which the kernel takes the squares."""
+    if isinstance(x, Rows) and _in_first_lanes(x):
+        return x
+    return dense(np.asarray(x))
 
 
 def _in_first_lanes(x):
@@ -138,22 +151,35 @@ def layout_of_sizes(sizes: tuple[int, ...]) -> Layout:
 
 def rows_of_gradients(gs: list, layout: Layout, dtype: np.dtype) -> np.ndarray:
     """Return the addresses of the rows of each gradient and of their ids, the number of rows, and
-    their length, (4, gradients).  A dense array is one row."""
+    their length, (4, gradients).  A dense array is one row.  Gradients that are clipped and then
+    stepped are looked at once."""
+    if Rows in map(type, gs):
+        return _rows_of(gs, layout, dtype)
+    known = _tables.knows(gs)
+    if known is not None and known[0] is layout and known[1] == dtype:
+        return known[2]
     table = layout.rows.copy()
-    values = []
+    table[VALUES] = addresses_of(gs, layout.sizes, dtype)
+    _tables.keep(gs, (layout, dtype, table))
+    return table
+
+
+def _rows_of(gs, layout, dtype):
+    """Return the same of gradients of which some are `Rows`."""
+    table = layout.rows.copy()
     for i, (g, size) in enumerate(zip(gs, layout.sizes)):
         if isinstance(g, Rows):
             check(g, size, dtype)
-            values.append(address(g.values, g.values.size, dtype))
+            table[VALUES, i] = address(g.values, g.values.size, dtype)
             table[IDS, i] = address(g.ids, len(g.ids), np.int64)
             table[COUNT, i] = len(g.ids)
             table[LENGTH, i] = row_length(g)
         else:
-            values.append(address(g, size, dtype))
-    table[VALUES] = values
+            table[VALUES, i] = address(g, size, dtype)
     return table
 
 
+_tables = Known()       # what `rows_of_gradients` returned
 _known = Known()        # the addresses of arrays
 
 
@@ -173,16 +199,22 @@ def addresses(*lists: list) -> np.ndarray:
     the first arrays of all lists have one size, and the second, and so on, and all one type."""
     first, *_ = lists
     dtype = first[0].dtype
-    return np.array([[address(x, like.size, dtype) for x, like in zip(arrays, first, strict=True)]
-                     for arrays in lists], np.int64)
+    sizes = tuple([x.size for x in first])
+    return np.array([addresses_of(arrays, sizes, dtype) for arrays in lists], np.int64)
+
+
+def addresses_of(xs: Sequence[np.ndarray], sizes: tuple[int, ...], dtype: np.dtype) -> list[int]:
+    """Return the address of the first element of each dense array, after checking that there are as
+    many as a kernel will take from there, and of its type."""
+    if tuple([x.size for x in xs]) != sizes or [x.dtype for x in xs].count(dtype) != len(xs):
+        for x, size in zip(xs, sizes, strict=True):
+            check(x, size, dtype)
+    return [*map(ctypes.addressof, map(_Bytes.from_buffer, xs))]
 
 
 def address(x: np.ndarray, size: int, dtype: np.dtype) -> int:
-    """Return the address of the first element of a dense array, after checking that there are as
-    many as a kernel will take from there, and of its type."""
-    if x.size != size or x.dtype != dtype:
-        check(x, size, dtype)
-    return ctypes.addressof(_Bytes.from_buffer(x))
+    """Return the address of one array, after the same checks."""
+    return addresses_of([x], (size,), dtype)[0]
 
 
 def check(x: np.ndarray | Rows, size: int, dtype: np.dtype) -> None:
@@ -259,23 +291,22 @@ def sum_of_squares_kernel(thread, threads, like: C1, gradients: IDS2, pieces: ID
 
 @stands_in_for(formulas.scale)
 def scale(xs, factor):
-    alike = len({x.dtype for x in xs}) == 1
-    if not alike or not all(x.flags.carray for x in xs):
+    if not are_alike(xs) or not all([x.flags.carray for x in xs]):
         formulas.scale.plain(xs, factor)
         return
     layout, dtype = layout_of(xs)
     scale_kernel(
         np.array([factor], dtype),
-        addresses(xs),
+        rows_of_gradients(xs, layout, dtype),
         layout.pieces,
         threads_for(layout.total // SCALED))
 
 
 @kernel
-def scale_kernel(thread, threads, factor: C1, at: IDS2, pieces: IDS2):
+def scale_kernel(thread, threads, factor: C1, gradients: IDS2, pieces: IDS2):
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece]
-        x = array_at(at, 0, i, start, stop - start, factor)
+        x = array_at(gradients, VALUES, i, start, stop - start, factor)
         for j in range(x.size):
             x[j] *= factor[0]
 

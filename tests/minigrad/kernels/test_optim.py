@@ -7,7 +7,8 @@ import pytest
 from minigrad import AdamW, Tensor
 from minigrad.gradients import Rows
 from minigrad.kernels import optim
-from minigrad.kernels.optim import addresses, known_addresses
+from minigrad.kernels.optim import (addresses, known_addresses, layout_of, layout_of_sizes,
+                                    rows_of_gradients)
 from minigrad.optim import KEPT
 from tests.kit import compiled_only, refusal
 
@@ -80,6 +81,24 @@ def test_known_addresses_refuses_another_array_in_the_place_of_one_that_it_knows
     known_addresses([x], [y])
     for lists in ([[x], [bad]], [[bad], [y]]):
         refusal(ValueError, known_addresses, *lists)
+
+
+def test_rows_of_gradients_are_where_the_arrays_lie_also_where_others_have_taken_their_place():
+    stays = np.ones(300, np.float32)
+    for seed in range(50):
+        gs = [stays, *[np.full(300, seed, np.float32) for _ in range(1 + seed % 4)]]
+        for given in 2 * [gs, gs[::-1]]:
+            table = rows_of_gradients(given, *layout_of(given))
+            assert table[optim.VALUES].tolist() == [x.ctypes.data for x in given]
+        del gs, given
+
+
+@pytest.mark.parametrize("sizes, dtype", [((7, 2), "f"), ((2, 8), "f"), ((2,), "f"), ((2, 7), "d")])
+def test_rows_of_gradients_refuses_known_arrays_for_other_sizes_and_types(sizes, dtype):
+    gs = [np.ones(2, np.float32), np.ones(7, np.float32)]
+    for _ in range(2):
+        rows_of_gradients(gs, *layout_of(gs))
+        refusal(ValueError, rows_of_gradients, gs, layout_of_sizes(sizes), np.dtype(dtype))
 
 
 @pytest.mark.parametrize("bad, says", [
