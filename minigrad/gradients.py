@@ -96,6 +96,23 @@ class Gradient:
                 and self.array.base.size == self.array.size)
 
 
+def is_held_elsewhere(node: Any) -> bool:
+    """Whether others than a leaf hold its gradient, or an array of which it is a view.  A vjp keeps
+    neither if nobody does."""
+    if isinstance(node.grad, Rows) or getrefcount(node.grad) > ALONE:
+        return True
+    if node.grad.base is None:
+        return False
+    return (type(node.grad.base) is not np.ndarray
+            or getrefcount(node.grad.base) > ALONE
+            or node.grad.base.base is not None)
+
+
+def kept_numbers(g: "np.ndarray | Rows") -> np.ndarray:
+    """Return the array of a leaf's gradient that holds its numbers."""
+    return g.values if isinstance(g, Rows) else g
+
+
 def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Sum g over the axes along which NumPy broadcast an array of `shape`."""
     if g.shape == shape:

@@ -15,7 +15,7 @@ import numpy as np
 
 from minigrad import changes, formulas, habits
 from minigrad.core import Tensor, brief, timed
-from minigrad.gradients import Rows
+from minigrad.gradients import is_held_elsewhere, kept_numbers
 from minigrad.words import first_of, number_of
 
 NUMBER = float, int, Real       # the usual ones first, as to ask of Real takes long
@@ -690,17 +690,13 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
         raise ValueError(f"max_norm is a number of at least 0, not {max_norm!r}")
     if isinstance(parameters, Tensor):
         parameters = [parameters]
-    gradients = {
-        p.node: p.node.grad
-        for p in parameters
-        if p.node and p.node.grad is not None}.values()
-    norm = math.sqrt(formulas.sum_of_squares(gradients))
+    nodes = dict.fromkeys([p.node for p in parameters if p.node and p.node.grad is not None])
+    norm = math.sqrt(formulas.sum_of_squares([node.grad for node in nodes]))
     if max_norm < norm < math.inf:
-        distinct = {id(g): g for g in gradients}.values()
-        arrays = [g.values if isinstance(g, Rows) else g for g in distinct]
-        for values in arrays:
-            changes.note(values, "gradient", "by clip_grad_norm_")
-        formulas.scale(arrays, max_norm / norm)
+        nodes = {id(node.grad): node for node in nodes}.values()
+        read = [kept_numbers(node.grad) for node in nodes if is_held_elsewhere(node)]
+        changes.note_all(read, "gradient", "by clip_grad_norm_")
+        formulas.scale([kept_numbers(node.grad) for node in nodes], max_norm / norm)
     return norm
 
 

@@ -118,12 +118,45 @@ def test_backward_names_what_was_changed_and_the_op_that_read_it():
     assert refusal(RuntimeError, loss.backward).startswith("float64[2] (constant) was changed")
 
 
-def test_backward_refuses_a_gradient_that_was_read_before_it_was_clipped(w):
+@pytest.mark.parametrize("read", [
+    lambda w: w.grad,
+    lambda w: w.grad.T,
+    lambda w: w.grad[:],
+    lambda w: Tensor(w.grad).reshape(4).reshape(2, 2)])
+@pytest.mark.parametrize("prepare", [
+    lambda w: None,
+    lambda w: setattr(w, "grad", w.grad[:]),
+    lambda w: setattr(w, "grad", np.stack([w.grad, w.grad])[0])])
+def test_backward_refuses_a_gradient_that_was_read_before_it_was_clipped(prepare, read, w):
     (w * w).sum().backward()
-    loss = (w * w.grad).sum()
+    prepare(w)
+    loss = (w * read(w)).sum()
     mg.clip_grad_norm_([w], 1.0)
     assert "float64[2, 2] (gradient) was changed by clip_grad_norm_ after multiply" in refusal(
         RuntimeError, loss.backward)
+
+
+def test_backward_refuses_an_array_of_which_a_clipped_gradient_is_a_part(w):
+    both = np.ones((2, 2, 2))
+    w.grad = both[0]
+    losses = [(w * Tensor(x)).sum() for x in (both, both[0], both.reshape(4, 2)[:2])]
+    del both
+    mg.clip_grad_norm_([w], 1.0)
+    for loss in losses:
+        assert "was changed by clip_grad_norm_ after multiply" in refusal(
+            RuntimeError, loss.backward)
+
+
+def test_clip_grad_norm_notes_no_gradient_that_only_its_leaf_holds(w):
+    b = leaf([1.0, 2.0])
+    (w * w + b).sum().backward()
+    before = len(changes._changes)
+    mg.clip_grad_norm_([w, b], 1.0)
+    assert len(changes._changes) == before
+    held = b.grad
+    mg.clip_grad_norm_([w, b], 0.5)
+    assert len(changes._changes) == before + 1
+    assert np.linalg.norm([*w.grad.flat, *held]) == pytest.approx(0.5)
 
 
 def test_backward_refuses_a_second_loss_after_a_step_as_of_a_gan():
