@@ -20,6 +20,7 @@ from model.start import ROOT, quit_at_once, typed_program
 SYSTEM = os.name                # which tests change
 TRAIN = os.path.join(ROOT, "train.py")
 NO_RIGHT = errno.EACCES, errno.EPERM, errno.EROFS
+NO_ROOM = errno.ENOSPC, errno.EDQUOT
 PATIENCE = 2.5                  # seconds before a long task is announced
 
 
@@ -63,6 +64,10 @@ def answering(
         message = f"cannot use {error.filename or 'standard output'}: {error.strerror or error}"
         if error.errno in NO_RIGHT:
             message += "; first get the right to read and write there"
+        elif error.errno in NO_ROOM:
+            message += "; first make room there"
+        elif error.errno == errno.EFBIG:
+            message += "; first allow larger files (ulimit -f), or give a folder on another disk"
         elif error.errno == errno.ENOENT and error.filename:
             folder = os.path.dirname(error.filename)
             if folder and not os.path.isdir(folder):

@@ -1,4 +1,5 @@
 """What commands say: how they answer mistakes, and which lines they print to be typed."""
+import errno
 import os
 import pathlib
 import re
@@ -31,8 +32,13 @@ def test_answering_makes_ctrl_c_an_exception_again():
     (ValueError("what\nand why"), r"a.command: what\nand why"), (KeyboardInterrupt(), 130),
     (MemoryError("14.6 TiB"), "a.command: there is not enough memory (14.6 TiB); take a smaller "
                               "model, batch or text, or end other programs"),
-    (OSError(28, "No space left"), "a.command: cannot use standard output: No space left; all is "
-                                   "kept"),
+    (OSError(28, "No space left"), "a.command: cannot use standard output: No space left; first "
+                                   "make room there; all is kept"),
+    (OSError(errno.EDQUOT, "Quota exceeded", "x"), "a.command: cannot use x: Quota exceeded; first "
+                                                   "make room there; all is kept"),
+    (OSError(errno.EFBIG, "File too large", "x"),
+     "a.command: cannot use x: File too large; first allow larger files (ulimit -f), or give a "
+     "folder on another disk; all is kept"),
     (FileNotFoundError(2, "No such file", "no/x.txt"),
      "a.command: cannot use no/x.txt: No such file; first make the folder no, or give another; all "
      "is kept"),

@@ -197,8 +197,8 @@ def test_a_full_disk_and_what_asks_to_stop_leave_nothing(here, capsys, monkeypat
     finally:
         signal.signal(number, before)
     assert f"{caught.value.code}{capsys.readouterr().err}" == (
-        f"model.convert: cannot use {target}: No space left on device" if name in FULL else
-        "130\nstopped; nothing was written\n")
+        f"model.convert: cannot use {target}: No space left on device; first make room there"
+        if name in FULL else "130\nstopped; nothing was written\n")
     assert [path.name for path in here.iterdir()] == ["out"] and len(noted) == 1
 
 
