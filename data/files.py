@@ -164,19 +164,37 @@ class Arrays(NpzFile):
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file, own_fid=True)
         self._dtypes = {}
-        names = self.zip.namelist()
-        if f"{BY_BYTES}.npy" in names:
-            stored = ast.literal_eval(str(super().__getitem__(BY_BYTES)))
-            self._dtypes = {name: np.lib.format.descr_to_dtype(descr)
-                            for name, descr in stored.items()}
+        if BY_BYTES in self.files:
             self.files.remove(BY_BYTES)
+            with _as_written("its list of dtypes"):
+                stored = ast.literal_eval(str(super().__getitem__(BY_BYTES)))
+                self._dtypes = {name: np.lib.format.descr_to_dtype(descr)
+                                for name, descr in stored.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        array = super().__getitem__(name)
-        if name not in self._dtypes:
-            return array
-        of_each = np.ascontiguousarray(np.moveaxis(array, 0, -1))
-        return of_each.view(self._dtypes[name])[..., 0]
+        if name not in self:
+            raise KeyError(name)
+        with _as_written(f"its array {name}", MemoryError):
+            array = super().__getitem__(name)
+            if name not in self._dtypes:
+                return array
+            of_each = np.ascontiguousarray(np.moveaxis(array, 0, -1))
+            return of_each.view(self._dtypes[name]).reshape(array.shape[1:])
+
+
+@contextlib.contextmanager
+def _as_written(part, *passed):
+    """Say of any error that this part of a file is not as it was written; but let these errors
+    pass, and those of the disk."""
+    try:
+        yield
+    except passed:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a place outside of it
+            raise
+        raise ValueError(f"{part} cannot be read, though the seal was right, so somebody has "
+                         "changed it meanwhile, or sealed it again") from error
 
 
 def read_arrays(path: AnyPath) -> Arrays:
@@ -184,13 +202,15 @@ def read_arrays(path: AnyPath) -> Arrays:
 
     Raises
     ------
-    ValueError : the file is damaged, or claims more than it holds.  A file that somebody changed
-        and sealed again may raise other errors, also when an array is read.
+    ValueError : the file is damaged, or claims more than it holds.  If somebody changed it and
+        sealed it again, this may be raised when an array is read.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(path, "rb"))
         size = _check_seal(file)
-        with zipfile.ZipFile(file) as archive:
+        with _as_written("its list of arrays"):
+            archive = zipfile.ZipFile(file)
+        with archive:
             _check_claims(archive, size)
         arrays = Arrays(file)
         stack.pop_all()         # whoever closes the arrays closes the file
@@ -221,11 +241,12 @@ def _check_claims(archive, size):
     if sum(member.file_size for member in members) > times * size:
         raise ValueError("its arrays claim more bytes than it has")
     for member in members:
-        with archive.open(member) as file:
+        with _as_written(f"its array {member.filename}"), archive.open(member) as file:
             np.lib.format.read_magic(file)
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            if file.tell() + math.prod(shape) * max(dtype.itemsize, 1) != member.file_size:
-                raise ValueError("one of its arrays claims another size than it has")
+            start = file.tell()
+        if start + math.prod(shape) * max(dtype.itemsize, 1) != member.file_size:
+            raise ValueError("one of its arrays claims another size than it has")
 
 
 @contextlib.contextmanager
