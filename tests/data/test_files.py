@@ -2,6 +2,7 @@
 what it holds; one process at a time has a folder."""
 import errno
 import io
+import itertools
 import os
 import pathlib
 import pickle
@@ -20,6 +21,7 @@ from data.files import claimed, read_arrays, replacing, write_arrays
 from minigrad.words import shown
 from tests.kit import ROOT, memory, open_elsewhere, refusal, sealed, written
 from tests.reliability.damage import mutated
+from tests.reliability.writes import halving
 
 ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b/c": np.array("é\n漢"),
           "d": np.array(7), "e": np.array([1, 2], np.uint32)}
@@ -226,6 +228,36 @@ def test_arrays_are_made_one_at_a_time_to_be_written_and_to_be_read(tmp_path, de
             assert list(found) == [f"{i}" for i in range(9)]
             assert all((found[name] == int(name) + numbers).all() for name in found)
     assert taken[0] < (6 if deflated else 3.5) * 2_000_000
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+def test_a_kill_or_a_full_disk_at_any_write_of_arrays_leaves_the_old_file(path, deflated,
+                                                                          monkeypatch):
+    before = path.read_bytes()
+    half = path.with_name("half")
+    arrays = {name: np.random.default_rng(0).random((40, 50)) for name in "abc"}
+
+    def here(_):
+        part, = path.parent.glob("*.part")
+        places.append(written(half, part.read_bytes()))     # what a kill would leave
+        assert path.read_bytes() == before
+        assert "its seal is missing" in refusal(ValueError, read_arrays, half)
+        if len(places) >= full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(files, "open", halving(here), raising=False)
+    for full in itertools.count(1):
+        places = []
+        try:
+            with replacing(path) as file:
+                write_arrays(file, arrays.items(), deflated)
+            break
+        except OSError as error:
+            assert error.errno == errno.ENOSPC and error.filename == str(path)
+        assert path.read_bytes() == before
+        assert {*os.listdir(path.parent)} == {"a.npz", "half"}
+    assert full > 9
+    with read_arrays(path) as found:
+        assert all((found[name] == arrays[name]).all() for name in "abc")
 
 
 OTHER = [b"ROMEO: what is it?\n" * 30, b"PK\5\6" + bytes(18),

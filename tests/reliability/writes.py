@@ -91,13 +91,6 @@ def train_in(out_dir, flags, at=0, how=HOW[0], tell=print):
 
 def watch(here):
     """Call `here` in the middle of each write, and before each rename and fsync."""
-    class Halves(io.FileIO):
-        def write(self, content):
-            half = len(content) // 2
-            super().write(content[:half])
-            here(f"write {pathlib.Path(self.name).name}")
-            return half + super().write(content[half:])
-
     def replace(source, target):
         here(f"rename to {pathlib.Path(target).name}")
         rename(source, target)
@@ -107,5 +100,17 @@ def watch(here):
 
     rename = os.replace
     os.replace, os.fsync = replace, fsync
-    files.open = lambda path, mode, *size: (
+    files.open = halving(here)
+
+
+def halving(here):
+    """Return an `open` that calls `here` in the middle of each write into a new file."""
+    class Halves(io.FileIO):
+        def write(self, content):
+            half = len(content) // 2
+            super().write(content[:half])
+            here(f"write {pathlib.Path(self.name).name}")
+            return half + super().write(content[half:])
+
+    return lambda path, mode, *size: (
         io.BufferedRandom(Halves(path, mode)) if mode == "w+b" else open(path, mode, *size))
