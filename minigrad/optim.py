@@ -121,7 +121,7 @@ class Optimizer:
     def _step(self, with_gradients):
         """Take a step, if `_with_gradients` has returned a parameter."""
         if with_gradients:
-            data = [p._data for _, p, *_ in with_gradients]
+            data = [each[1]._data for each in with_gradients]
             changes.note_all(data, "leaf", f"by a step of {type(self).__name__}")
             self.update(with_gradients)
 
@@ -137,17 +137,17 @@ class Optimizer:
             (group, p)
             for group, p in pairs
             if p.node is not None and p.node.grad is not None]
+        groups = [group for group, _ in stepped]
         parameters = [p for _, p in stepped]
         for p in parameters:
             if p not in self.missed:
                 self._begin(p)              # it was frozen until now
-        columns = [[p._data for p in parameters]]
-        for kind in self.STATE:
-            columns.append([*map(getattr(self, kind).__getitem__, parameters)])
-        if not _can_be_stepped(parameters, columns):
+        data = [p._data for p in parameters]
+        states = [[*map(getattr(self, kind).__getitem__, parameters)] for kind in self.STATE]
+        if not _can_be_stepped(parameters, [data, *states]):
             self._make_dense(pairs)
             return self._with_gradients(pairs)
-        return [(*pair, *state) for pair, _, *state in zip(stepped, *columns)]
+        return [*zip(groups, parameters, *states)]
 
     def _make_dense(self, pairs):
         """Replace data and state that a step cannot update in place by dense copies."""
@@ -289,7 +289,8 @@ class Optimizer:
     def zero_grad(self) -> None:
         """Set all gradients to None."""
         for _, p in self._pairs():
-            p.grad = None
+            if p.node is not None:
+                p.node.grad = None
 
     def _named(self, group):
         """Return the parameters of a group as a list, and keep the names of those that come as
@@ -493,14 +494,15 @@ class AdamW(Optimizer):
         updates = []
         for group, p, m, v in with_gradients:
             key = id(group), self.missed[p]
-            if key not in settings:
-                settings[key] = self._settings(group, p)
+            of_p = settings.get(key)
+            if of_p is None:
+                of_p = settings[key] = self._settings(group, p)
             updates.append((
                 p._data,
                 p.node.grad,
                 m,
                 v,
-                settings[key]))
+                of_p))
         formulas.adamw_of_each(updates)
 
     def _settings(self, group, p):
