@@ -323,8 +323,11 @@ def goes_on(product):
     return product.activation == RELU2 or given > 0
 
 
-@inlined
+@serial
 def finish_row(c, bias, slope_at, activated, activation):
+    """Take the steps after a product in a row of it.  A function of its own, so that LLVM keeps the
+    constants of its loops in registers or on the stack: within a loop over rows, it makes each of
+    them again for every vector."""
     for j in range(bias.size):
         c[j] += bias[j]
     if slope_at.size:
