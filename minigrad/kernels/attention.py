@@ -21,7 +21,8 @@ from minigrad import formulas
 from minigrad.formulas import split_heads, view_of_heads
 from minigrad.kernels.compiler.compiling import (A4, C2, C3, C4, R4, dense, kernel, stands_in_for,
                                                  threads_for, writable)
-from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, row_of, spread, store
+from minigrad.kernels.compiler.lanes import (LANES, dot, larger, load, part, replace_first, row_of,
+                                             spread, store)
 from minigrad.kernels.compiler.linking import allocating, inlined, serial
 from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, VECTOR_BYTES, micro_kernel
@@ -222,6 +223,8 @@ def attend_block(place, heads, values, rules, drop, room):
             total = room.sums[0, i]
             room.moments[INVERSE, i] = real(1) / total if total != 0 else real(0)
         inverse = get(room.moments, INVERSE, j)
+        store(part(values.top[b, h, first:], 0, n), j, get(room.moments, TOP, j))
+        store(part(values.inverse[b, h, first:], 0, n), j, inverse)
         for s in range(visible):
             P = get(scores, s, j) * inverse
             if drop.bound > 0:
@@ -240,9 +243,6 @@ def attend_block(place, heads, values, rules, drop, room):
             room.v_rows,
             values.out[b, h, first + j:],
             SET)
-    for j in range(n):
-        values.top[b, h, first + j, 0] = room.moments[TOP, j]
-        values.inverse[b, h, first + j, 0] = room.moments[INVERSE, j]
 
 
 @kernel
@@ -495,7 +495,7 @@ def score_block(q, k, q_columns, scores, rules, place):
         for s in range(first, seen):
             hidden = s - first
             j = hidden // LANES * LANES
-            store(part(scores, s * QUERIES + j, hidden - j), 0, spread(real(-np.inf)))
+            put(scores, s, j, replace_first(get(scores, s, j), hidden - j, real(-np.inf)))
     return seen, scale
 
 

@@ -288,6 +288,16 @@ def power_of_two(typingctx, shifted):
 
 
 @intrinsic
+def replace_first(typingctx, lanes, count, value):
+    """The same lanes, but a value in the first `count` of them."""
+    def codegen(context, builder, signature, values):
+        fill = context.cast(builder, values[2], value, lanes.dtype)
+        spread = spread_value(builder, fill, values[0].type)
+        return builder.select(_first(builder, values[1]), spread, values[0])
+    return lanes(lanes, types.intp, value), codegen
+
+
+@intrinsic
 def spread(typingctx, x):
     """The same number in every lane."""
     def codegen(context, builder, signature, values):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from minigrad.kernels.compiler import processor
-from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, spread, store,
-                                             total)
+from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, replace_first,
+                                             spread, store, total)
 from minigrad.kernels.compiler.vector_math import exp
 from tests.kit import both_types, compiled_only
 
@@ -44,6 +44,11 @@ def fused(x, y, z, out):
 @numba.njit
 def of_a_part(x, y, start, size):
     return dot(part(x, start, size), part(y, start, size))
+
+
+@numba.njit
+def replaced(x, count, value):
+    store(x, 0, replace_first(load(x, 0, 0), count, value))
 
 
 def in_the_order_written_down(x):
@@ -100,3 +105,13 @@ def test_a_product_and_a_sum_are_rounded_once(dtype):
 def test_a_part_of_an_array_is_where_it_lies_in_memory():
     x = np.arange(60, dtype=np.float32).reshape(3, 20)
     assert of_a_part(x, x, 25, 10) == np.square(x.ravel()[25:35]).sum()
+
+
+@both_types
+def test_the_first_lanes_are_replaced_and_no_other_whatever_they_hold(dtype):
+    for count in range(LANES + 1):
+        x = np.arange(LANES, dtype=dtype)
+        x[::3] = np.nan
+        expected = np.concatenate([np.full(count, -np.inf), x[count:]])
+        replaced(x, count, -np.inf)
+        assert np.array_equal(x, expected, equal_nan=True)
