@@ -50,6 +50,7 @@ class Values(NamedTuple):
 
 class Room(NamedTuple):
     """A thread's memory for a block of queries."""
+    keys: C2            # (S, D), dense: rows of packed heads would share few places of the cache
     v_rows: C3          # panels
     q_columns: C3
     scores: C2          # (S, QUERIES)
@@ -60,6 +61,8 @@ class Room(NamedTuple):
 
 class RoomBack(NamedTuple):
     """The same, for the gradients."""
+    keys: C2            # (S, D)
+    values: C2          # (S, E)
     k_rows: C3          # panels
     q_columns: C3
     q_rows: C3
@@ -173,6 +176,7 @@ def attention_kernel(thread, threads, heads: Heads, values: Values, rules: Rules
     # A block of few queries leaves vectors as they are: zeros, or what other queries left.  Lanes
     # that are no query's cost no time then, and reach no result, as each query has its own.
     room = Room(
+        np.empty((S, D), out.dtype),
         panels(S, E, out),
         panels(D, QUERIES, out),
         block(S, out),
@@ -182,6 +186,7 @@ def attention_kernel(thread, threads, heads: Heads, values: Values, rules: Rules
     for i in share(B * G, thread, threads):
         b = i // G
         group = i % G
+        copy_rows(heads.k[b, group], room.keys)
         pack_columns(heads.v[b, group], room.v_rows)
         for h in share(H, group, G):
             for first in range(0, T, QUERIES):
@@ -199,13 +204,12 @@ def attend_block(place, heads, values, rules, drop, room):
     """Write the values of a block of queries."""
     b, group, h, first = place
     q = heads.q[b, h, first:first + QUERIES]                    # (n, D)
-    k = heads.k[b, group]                                       # (S, D)
     real = values.out.dtype.type
     n = len(q)
     scores = room.scores
     seen, scale = score_block(
         q,
-        k,
+        room.keys,
         room.q_columns,
         scores,
         rules,
@@ -253,6 +257,8 @@ def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, values: Values, g
     B, G, S, D = heads.k.shape
     out = values.out
     room = RoomBack(
+        np.empty((S, D), out.dtype),
+        np.empty((S, E), out.dtype),
         panels(S, D, out),
         panels(D, QUERIES, out),
         panels(QUERIES, D, out),
@@ -267,6 +273,8 @@ def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, values: Values, g
     for i in share(B * G, thread, threads):
         b = i // G
         group = i % G
+        copy_rows(heads.k[b, group], room.keys)
+        copy_rows(heads.v[b, group], room.values)
         pack_columns(heads.k[b, group], room.k_rows)
         room.dk[:] = 0
         room.dv[:] = 0
@@ -292,21 +300,20 @@ def attend_block_vjp(place, g, heads, values, dq, rules, drop, room):
     b, group, h, first = place
     q = heads.q[b, h, first:first + QUERIES]                    # (n, D)
     g_block = g[b, h, first:first + QUERIES]                    # (n, E)
-    k = heads.k[b, group]                                       # (S, D)
     n, E = g_block.shape
     scale = g.dtype.type(rules.scale)
     weights = room.weights
     back = room.back
     seen, score_scale = score_block(
         q,
-        k,
+        room.keys,
         room.q_columns,
         weights,
         rules,
         place)
     pack_columns(g_block.T, room.g_columns)
     multiply_visible(
-        heads.v[b, group],
+        room.values,
         room.g_columns,
         back,
         seen,
@@ -408,6 +415,14 @@ def block(S, like):
 
 
 @serial
+def copy_rows(x, rows):
+    """Copy x (S, D), whose rows are dense, to rows that follow each other."""
+    D = x.shape[1]
+    for s in range(len(x)):
+        copy_row(part(x[s], 0, D), row_of(rows, s))
+
+
+@serial
 def whole_vectors(columns, like):
     """Return how many numbers the vectors have that hold so many columns."""
     lanes = VECTOR_BYTES // like.itemsize
@@ -466,19 +481,19 @@ def multiply_panels(a, packed, row, column, c, add):
 
 
 @serial
-def score_block(q, k, q_columns, scores, rules, place):
-    """Write the products k . q of the keys that these queries need to scores, add the mask, and set
+def score_block(q, keys, q_columns, scores, rules, place):
+    """Write the products of the keys that these queries need to scores, add the mask, and set
     those of keys after the query to -inf; return how many keys, and the scale by which to multiply
     still."""
     b, _, h, first = place
     real = scores.dtype.type
     scale = real(rules.scale)
-    seen = len(k)
+    seen = len(keys)
     if rules.causal:
         seen = min(seen, first + len(q))
     pack_columns(q.T, q_columns)
     multiply_visible(
-        k,
+        keys,
         q_columns,
         scores,
         seen,
