@@ -28,7 +28,7 @@ from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, VECTOR_BYTES, micro_kernel
 from minigrad.kernels.compiler.vector_math import exp
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
-from minigrad.kernels.matmul import ADD, SET, ceil_div, copy_row, multiply, pack_columns
+from minigrad.kernels.matmul import ADD, SET, ceil_div, copy_row, pack_columns, run_in_place
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 TOP, INVERSE, ALONG = range(3)      # of each query: its maximum, 1 / sum, and g . out
@@ -242,10 +242,11 @@ def attend_block(place, heads, values, rules, drop, room):
                         j)
                 P = P * get(room.factors, s % LANES, j)
             put(scores, s, j, P)
-        multiply(
-            scores[:visible, j:min(n, j + LANES)].T,
+        rows = min(n, j + LANES)
+        run_in_place(
+            scores[:visible, j:rows].T,
             room.v_rows,
-            values.out[b, h, first + j:],
+            values.out[b, h, first + j:first + rows],
             SET)
 
 
@@ -337,10 +338,11 @@ def attend_block_vjp(place, g, heads, values, dq, rules, drop, room):
             room,
             place,
             j)
-        multiply(
-            back[:visible, j:min(n, j + LANES)].T,
+        rows = min(n, j + LANES)
+        run_in_place(
+            back[:visible, j:rows].T,
             room.k_rows,
-            dq[b, h, first + j:],
+            dq[b, h, first + j:first + rows],
             SET)
     add_gradients(
         n,
@@ -449,35 +451,35 @@ def multiply_visible(a, packed, c, seen, rules, place):
             packed,
             0,
             j,
-            c[begin:, j:],
+            c[begin:],
             SET)
         begin = visible
 
 
 @serial
 def multiply_panels(a, packed, row, column, c, add):
-    """Compute c = a @ b, or c += a @ b, as `multiply` does, with b from a row and a column of its
-    panels on; the rows of a are dense, those of c whole vectors.  A column after the first is in
-    the only panel: where a block has more than LANES queries, it has one panel of them."""
+    """Compute c = a @ b, or c += a @ b, as `multiply` does, from a row and a column of b's panels
+    on; the rows of a are dense, those of c whole vectors."""
     M, depth = a.shape
     panels, room, NR = packed.shape
     lanes = NR // NV
     a_row = a.strides[0] // a.itemsize
-    for panel in range(panels):
-        left = panel * NR
+    for panel in range(column // NR, panels):
+        left = max(column, panel * NR)
+        right = min(c.shape[1], panel * NR + NR)
         micro_kernel(
             part(a, 0, 0),
             a_row,
             1,
             MR * a_row,
-            part(packed, (panel * room + row) * NR + column, 0),
+            part(packed, (panel * room + row) * NR + left - panel * NR, 0),
             0,
             part(c, left, 0),
             c.strides[0] // c.itemsize,
             depth,
             add,
             M,
-            min(NR, c.shape[1] - left) // lanes)
+            (right - left) // lanes)
 
 
 @serial
