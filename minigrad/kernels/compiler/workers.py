@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 from minigrad.kernels.compiler.processor import pause, target_machine
 
 LOOKS = 5_000       # for work, at least, before a worker sleeps; each takes 10 to 50 ns
-PATIENCE = 2e-4     # seconds for which it looks, at least: Python is mostly back with work by then
+PATIENCE = 1e-3     # seconds for which it looks, at least: Python is mostly back with work by then
 SAMPLE = 1_000      # looks that are timed, to know how many take so long
 SHORTEST, LONGEST = 100, 10_000     # microseconds that a worker then sleeps between looks
 RUN = "minigrad_run"        # run(task, data, parts) calls task(part, data) for each part
