@@ -27,7 +27,7 @@ const nameOfUnknown = (c) => isInvisible(c) ? codeOf(c)
 /** The letters, in the colours that they had until their own are known: those before a change in
     the colours of their place, those after it in those of their place from the end. */
 function fillLetters() {
-  if (input.value !== state.text) input.value = state.text;
+  if (!isWriting() && input.value !== state.text) input.value = state.text;
   const before = spans, longer = before.length - seen.length;
   let isSame = true;
   spans = seen.map((_, row) => {
@@ -156,14 +156,17 @@ function keptDrag(before, after) {
 
 let isSetting = false;          // each line of what is set is told as if it were typed
 
-/** Put other text into the field so that its undo knows of it, and the cursor there. */
-function setText(text, index) {
-  const focused = document.activeElement, old = input.value;
+/** Put other text into the field so that its undo knows of it, and the cursor there; perhaps in
+    place of its last step. */
+function setText(text, index, isInPlace = false) {
+  const focused = document.activeElement;
   let same = 0;
-  while (same < old.length && old[same] === text[same]) same++;
   input.focus({ preventScroll: true });
-  input.setSelectionRange(same, old.length);
   isSetting = true;
+  if (isInPlace) document.execCommand("undo");
+  const old = input.value;
+  while (same < old.length && old[same] === text[same]) same++;
+  input.setSelectionRange(same, old.length);
   const done = same < text.length ? document.execCommand("insertText", false, text.slice(same))
     : document.execCommand("delete");
   isSetting = false;

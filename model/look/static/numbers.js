@@ -179,6 +179,7 @@ async function work(generator) {
 /** Change the state and show it; what is chosen is a step in the history, a key press is not.
     The elements named in `told` are told when they are shown. */
 function update(news, step = true, told = untold) {
+  if (isWriting() && ("text" in news || "at" in news)) pause();
   untold = told;
   Object.assign(state, news);
   settle();

@@ -67,20 +67,18 @@ function writeLetter() {
   last.found = circumstances();
   writing.left--;
   writing.after = textAndPlace();
-  if (isCalm.matches || !writing.left) return;  // keepWritten comes at once
-  input.value = text;
-  input.setSelectionRange(indexOf(at), indexOf(at));
 }
 
-/** Give the field what was written as one step, which its undo knows, and say it. */
+/** Give the field, which has not changed meanwhile, all that was written as one step, which its undo
+    knows, and say it.  What it got at a pause is taken back before. */
 function keepWritten() {
   const { text, index } = writing, after = state.text, end = indexOf(state.at);
-  if (after === text) return;
-  input.value = text;
-  setText(after, end);
+  if (input.value === after) return;
+  setText(after, end, input.value !== text);
   byId("status").textContent = `Written: ${after.slice(index, end)}`;
 }
 
+/** Stop for now; whoever goes to the field finds there what was written. */
 function pause() {
   writing.paused = true;
   keepWritten();
@@ -144,6 +142,10 @@ on("line", "keydown", (event) => {
   const to = moved(event, 0, parts.indexOf(event.target));
   if (to) parts[bounded(to[1], 0, parts.length - 1)].focus();
 });
+
+for (const event of ["keydown", "pointerdown"]) {
+  input.addEventListener(event, () => { if (isWriting()) pause(); });
+}
 
 byId("top_k").max = V;
 for (const id of ["temperature", "top_k", "top_p"]) {
