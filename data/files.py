@@ -165,11 +165,11 @@ class Arrays(NpzFile):
         super().__init__(file, own_fid=True)
         self._dtypes = {}
         if BY_BYTES in self.files:
-            self.files.remove(BY_BYTES)
             with _as_written("its list of dtypes"):
                 stored = ast.literal_eval(str(super().__getitem__(BY_BYTES)))
                 self._dtypes = {name: np.lib.format.descr_to_dtype(descr)
                                 for name, descr in stored.items()}
+            self.files.remove(BY_BYTES)     # NumPy 2.2 reads no array that is not among them
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self:
