@@ -29,17 +29,23 @@ const nameOfUnknown = (c) => isInvisible(c) ? codeOf(c)
 function fillLetters() {
   if (!isWriting() && input.value !== state.text) input.value = state.text;
   const before = spans, longer = before.length - seen.length;
-  let isSame = true;
+  const head = pieces.slice(0, start).join("");
+  let same = 0;                 // letters that stay, since a new one is laid out anew
+  if (letters.firstChild?.data === head) {
+    while (before[same] && before[same].textContent === pieces[start + same]) same++;
+  }
+  chosenLetter()?.classList.remove("chosen");
+  if (!same) letters.replaceChildren(head);
+  while (same && letters.lastChild !== before[same - 1]) letters.lastChild.remove();
   spans = seen.map((_, row) => {
+    if (row < same) return before[row];
     const span = letter(start + row);
-    isSame &&= before[row]?.textContent === span.textContent;
-    const old = isSame ? before[row] : before[row + longer];
-    span.style.cssText = row && old?.style.cssText || "";
+    span.style.cssText = row && before[row + longer]?.style.cssText || "";
     return span;
   });
   const end = start + seen.length, rest = pieces.slice(end).join("");
   const next = make("span", { class: "next" }, "\u200b");     // so that a last line has its height
-  letters.replaceChildren(pieces.slice(0, start).join(""), ...spans, rest, next);
+  letters.append(...spans.slice(same), rest, next);
   let chosen = spans[state.at - start] ?? next;
   if (rest && state.at === end) {       // the first that is not read, but foreseen
     chosen = letter(end);
@@ -75,9 +81,8 @@ function colourLetters() {
   const look = colours === "attention" && row >= 0
     ? source.weights(state.layer, state.head, row, 1) : [];
   spans.forEach((span, i) => {
-    const shade = look[i] !== undefined ? shadeOfWeight(look[i])
-      : colours === "reasons" && reasons.found.has(i) ? shadeOf(reasons.found.get(i) / 2) : null;
-    tint(span, shade);
+    tint(span, look[i] !== undefined ? shadeOfWeight(look[i])
+      : colours === "reasons" ? shadeOfReason(i) : null);
   });
   showGlance();
 }

@@ -21,10 +21,18 @@ function weightMarks() {
   return marks;
 }
 
-/** Draw the T T weights of a head on a canvas; the future has none. */
+/** Draw the T T weights of a head on a canvas, a pixel for each; the future stays transparent. */
 function paintHead(canvas, weights) {
-  const T = seen.length;
-  paint(canvas, T, T, (query, key) => key > query ? NaN : shadeStep(weights[query * T + key]));
+  const T = seen.length, image = new ImageData(T || 1, T || 1);
+  const pixels = new Uint32Array(image.data.buffer);
+  const colours = blue.map(([r, g, b]) => 255 << 24 | b << 16 | g << 8 | r);
+  for (let row = 0; row < T; row++) {
+    for (let i = row * T; i <= row * T + row; i++) {
+      pixels[i] = colours[Math.round(255 * shadeStep(weights[i]))];
+    }
+  }
+  canvas.width = canvas.height = image.width;
+  canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
 /** The largest weight of a head after the first rows (half of them, in a short text). */
@@ -40,21 +48,21 @@ function largestIn(layer, head, weights) {
   return most;
 }
 
-/** Draw all heads in one scale; a second time if it turns out to be another one. */
+/** Draw all heads in one scale, which their weights give. */
 function* drawHeads() {
-  const first = largest;
-  for (let before = null; before !== largest;) {
-    let most = 0;
-    before = largest;
-    for (const { layer, head, canvas } of tiles) {
-      const weights = source.weights(layer, head, 0, seen.length);
-      most = Math.max(most, largestIn(layer, head, weights));
-      paintHead(canvas, weights);
-      yield;
-    }
-    largest = most || 1;
+  const before = largest, all = [];
+  let most = 0;
+  for (const { layer, head } of tiles) {
+    all.push(source.weights(layer, head, 0, seen.length));
+    most = Math.max(most, largestIn(layer, head, all.at(-1)));
+    yield;
   }
-  if (largest === first) return;
+  largest = most || 1;
+  for (const { canvas } of tiles) {
+    paintHead(canvas, all.shift());
+    yield;
+  }
+  if (largest === before) return;
   fillLegend("shades", blue, weightMarks());
   showMap();
   showLegend();

@@ -209,7 +209,7 @@ function* showAll() {
   yield;
   showNext();
   yield 1;                      // so that all this is seen
-  showWrite();
+  yield* showWrite();
   yield;
   yield* reading(seen.length);
   showCost();
@@ -222,7 +222,8 @@ function* showAll() {
   showMap();
   yield;
   showWorths();
-  showReasons();
+  yield;
+  showTried();
   const news = untold.map((id) => byId(id).textContent).join("  ");
   if (news) byId("status").textContent = news;
   untold = [];

@@ -6,10 +6,13 @@ let reasons = { key: null, found: new Map() };      // of places in the window
 /** Find what each trial [name, window, change, sign] adds to the loss of the model as it is. */
 function* tryEach(trials, found, loss, show) {
   const before = loss(cacheOf(true));
+  yield;
   for (const [name, window, change, sign] of trials.filter(([name]) => !found.has(name))) {
     while (model.read(tried, window, change)) yield;
-    found.set(name, sign * (loss(tried) - before));
-    show();
+    const after = loss(tried);
+    yield;
+    found.set(name, sign * (after - before));
+    show(name);
     yield;
   }
 }
@@ -34,6 +37,7 @@ function* measureHeads() {
   const trials = hasLoss() ? tiles.filter(isIn).map(trialOf) : [];
   const loss = (cache) => sumOf(seen.map((_, row) => lossAt(row, cache) ?? 0));
   showWorths(trials.length);
+  yield;
   yield* tryEach(trials, worths.found, loss, () => showWorths(trials.length));
 }
 
@@ -44,8 +48,9 @@ function showWorths(count = tiles.length) {
   for (const { name, worth, track } of tiles) {
     const nats = found.get(name), digits = Math.abs(nats) < 9.95 ? 1 : 0;
     const harms = nats < 0 && fixed(nats, digits) !== fixed(0, digits);
-    worth.textContent = nats === undefined ? "" : `${harms ? "harms" : "worth"} ${
+    const said = nats === undefined ? "" : `${harms ? "harms" : "worth"} ${
       fixed(Math.abs(nats), digits)}\u00a0nats`;
+    if (worth.textContent !== said) worth.textContent = said;           // or it is laid out anew
     track.hidden = nats === undefined;
     track.firstChild.style.width = `${100 * Math.abs(nats ?? 0) / most}%`;
     track.firstChild.classList.toggle("below", harms);
@@ -71,13 +76,19 @@ function* explain() {
   const other = (s) => window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
   const trials = [...window.keys()].reverse().map((s) => [s, other(s), edit, 1]);
   const loss = (cache) => lossOf(cache.logitsOf(row), came);
-  yield* tryEach(trials, reasons.found, loss, showReasons);
-  showReasons();
+  yield* tryEach(trials, reasons.found, loss, showReason);
+  colourLetters();
 }
 
-function showReasons() {
+const shadeOfReason = (row) => reasons.found.has(row) ? shadeOf(reasons.found.get(row) / 2) : null;
+
+function showReason(row) {
+  tint(spans[row], shadeOfReason(row));
+  showTried();
+}
+
+function showTried() {
   const { found } = reasons, count = queryRow() + 1;
   tell("tried", state.colours === "reasons" && found.size < count
     && `Replaced so far: ${found.size} of ${counted(count, unit)}, from the cursor back.`);
-  colourLetters();
 }

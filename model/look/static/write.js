@@ -95,7 +95,7 @@ function takeInstead(id) {
 }
 
 /** The line that the last letter was drawn from, or the one for the next. */
-function showWrite() {
+function* showWrite() {
   if (!live) return;
   byId("one").disabled = byId("many").disabled = !state.at;
   byId("many").textContent = isWriting() ? "Pause" : isUnfinished() ? "Go on" : "Write 50";
@@ -104,10 +104,9 @@ function showWrite() {
     byId(id).value = state[id];
     byId(`${id}-now`).textContent = state[id];
   }
-  const line = byId("line"), wasWritten = isLast();
-  const hadFocus = line.contains(document.activeElement);
-  line.replaceChildren();
+  const line = byId("line"), wasWritten = isLast(), shown = [];
   if (!state.at) {
+    line.replaceChildren();
     byId("drawn-words").textContent = `Put the cursor behind a ${unit}, to write there.`;
     return;
   }
@@ -123,17 +122,20 @@ function showWrite() {
     Object.assign(piece, { title: name, ariaLabel: name, tabIndex: id === best ? 0 : -1,
       style: `left: ${100 * low}%; width: ${100 * p}%` });
     piece.classList.toggle("drawn", id === chosen);
-    line.append(piece);
+    shown.push(piece);
     if (id === drawn) from = low;
     low += p;
   });
   const hasNeedle = wasWritten && u !== null;
-  if (hasNeedle) line.append(make("i", { class: "needle", style: `left: ${100 * u}%` }));
+  if (hasNeedle) shown.push(make("i", { class: "needle", style: `left: ${100 * u}%` }));
   byId("drawn-words").textContent = !wasWritten ? `This is the line for the ${unit} at the cursor.`
     : !hasNeedle ? `You took ${quoted(taken)} from this line.`
     : `The number ${fixed(u, 3)} was drawn.  It falls on ${quoted(drawn)}, which has ${
       fixed(from, 3)} to ${fixed(from + probabilities[drawn], 3)}.${
       taken === undefined ? "" : `  You took ${quoted(taken)} instead.`}`;
+  yield;
+  const hadFocus = line.contains(document.activeElement);
+  line.replaceChildren(...shown);
   if (hadFocus) line.querySelector("[tabindex='0']").focus({ preventScroll: true });
 }
 

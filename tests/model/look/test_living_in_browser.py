@@ -309,6 +309,33 @@ def test_what_is_read_at_once_takes_as_long_on_a_slow_machine(page):
         assert of(page, "model.pace") == pace
 
 
+def test_letters_that_stay_are_the_same_elements_in_the_next_text(page):
+    """The browser lays out no more than what is new."""
+    typed(page, "the quick")
+    page.execute_script("window.before = [...spans];")
+    for text, same in (("the quick b", 9), ("the quack b", 6), ("the q", 5), ("a", 0)):
+        typed(page, text)
+        assert of(page, "spans.findIndex((span, i) => span !== before[i])") in (same, -1)
+        assert of(page, "spans.filter((span, i) => span === before[i]).length") == same
+        assert of(page, "letters.textContent") == text + "\u200b"
+        assert of(page, "[...$$('#letters .chosen')].length") == 1
+        page.execute_script("update({at: 1}); for (const _ of job);")
+        assert of(page, "chosenLetter() === (spans[1] ?? letters.lastChild)")
+
+
+def test_each_map_is_drawn_once_for_a_text_in_the_scale_of_all(page):
+    page.execute_script("""window.scales = [];
+        const before = paintHead;
+        paintHead = (canvas, weights) => {
+          if (tiles.some((tile) => tile.canvas === canvas)) scales.push(largest);
+          before(canvas, weights);
+        };""")
+    first = of(page, "largest")
+    typed(page, "xyz, the fox")
+    assert of(page, "largest") != first
+    assert of(page, "scales.length === tiles.length && scales.every((x) => x === largest)")
+
+
 def test_a_head_has_its_worth_in_its_tile_and_harm_in_another_colour(page):
     page.execute_script("""worths = { key: measuredKey(),
         found: new Map([['0.0', -2.85], ['0.1', 1234.56]]) }; showWorths();""")
@@ -579,7 +606,7 @@ def test_work_is_cut_so_that_no_piece_shows_two_parts_of_the_page(page):
         for (const name of ['fillLetters', 'showLegend', 'showNext', 'showWrite', 'showCost',
                             'showSwitches', 'showHead', 'showMap', 'showWorths']) {
           const before = window[name];
-          window[name] = (...words) => { shownIn.at(-1).push(name); before(...words); };
+          window[name] = (...words) => { shownIn.at(-1).push(name); return before(...words); };
         }
         update({off: ['0.1']});
         shownIn.push([]);
