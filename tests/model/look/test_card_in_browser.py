@@ -235,6 +235,16 @@ def test_a_page_that_is_printed_has_light_maps_at_once(wide):
     assert of(wide, heads) != light             # and afterwards it is dark again
 
 
+@pytest.mark.parametrize("width, height", [*SIZES, (500, 484), (640, 360)])
+def test_the_map_has_the_room_that_the_card_leaves(wide, width, height):
+    resize(wide, width, height)
+    scrolled(wide, "map")
+    tall, above = of(wide, """[byId('map').offsetHeight,
+        parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop)]""")
+    assert 180 < tall <= max(200, height - above)
+    assert above >= of(wide, "byId('glance').getBoundingClientRect().bottom") or width > 960
+
+
 def test_a_keyboard_of_a_phone_makes_the_page_smaller(page):
     assert "interactive-widget=resizes-content" in of(page, "$('[name=viewport]').content")
 
