@@ -32,11 +32,14 @@ function fillLetters() {
   const head = pieces.slice(0, start).join("");
   let same = 0;                 // letters that stay, since a new one is laid out anew
   if (letters.firstChild?.data === head) {
-    while (before[same] && before[same].textContent === pieces[start + same]) same++;
+    while (same < seen.length && before[same]?.textContent === pieces[start + same]) same++;
   }
   chosenLetter()?.classList.remove("chosen");
-  if (!same) letters.replaceChildren(head);
-  while (same && letters.lastChild !== before[same - 1]) letters.lastChild.remove();
+  if (same) {
+    while (letters.lastChild !== before[same - 1]) letters.lastChild.remove();
+  } else {
+    letters.replaceChildren(head);
+  }
   spans = seen.map((_, row) => {
     if (row < same) return before[row];
     const span = letter(start + row);

@@ -21,18 +21,10 @@ function weightMarks() {
   return marks;
 }
 
-/** Draw the T T weights of a head on a canvas, a pixel for each; the future stays transparent. */
+/** Draw the T T weights of a head on a canvas; the future has none. */
 function paintHead(canvas, weights) {
-  const T = seen.length, image = new ImageData(T || 1, T || 1);
-  const pixels = new Uint32Array(image.data.buffer);
-  const colours = blue.map(([r, g, b]) => 255 << 24 | b << 16 | g << 8 | r);
-  for (let row = 0; row < T; row++) {
-    for (let i = row * T; i <= row * T + row; i++) {
-      pixels[i] = colours[Math.round(255 * shadeStep(weights[i]))];
-    }
-  }
-  canvas.width = canvas.height = image.width;
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  const T = seen.length;
+  paint(canvas, T, T, (query, key) => key > query ? NaN : shadeStep(weights[query * T + key]));
 }
 
 /** The largest weight of a head after the first rows (half of them, in a short text). */

@@ -71,7 +71,11 @@ function* explain() {
   const row = queryRow(), window = seen.slice(0, row + 1);
   if (row < 0) return;
   const key = [state.at - start, ids[state.at], measuredKey()].join();
-  if (reasons.key !== key) reasons = { key, found: new Map() };
+  if (reasons.key !== key) {
+    reasons = { key, found: new Map() };
+    colourLetters();            // no letter keeps the reason of another place
+    yield;
+  }
   const came = ids[state.at] ?? likeliest(cacheOf(true).logitsOf(row), 1)[0];
   const other = (s) => window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
   const trials = [...window.keys()].reverse().map((s) => [s, other(s), edit, 1]);
@@ -84,6 +88,8 @@ const shadeOfReason = (row) => reasons.found.has(row) ? shadeOf(reasons.found.ge
 
 function showReason(row) {
   tint(spans[row], shadeOfReason(row));
+  const copy = glance.children[row];    // in the card, while that shows the letters
+  if (copy) tint(copy, shadeOfReason(row));
   showTried();
 }
 

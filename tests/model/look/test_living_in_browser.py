@@ -256,6 +256,18 @@ def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, r
     assert of(page, "spans.every((x) => x.style.backgroundColor)")
 
 
+def test_reasons_are_coloured_once_found_in_the_card_too_and_none_of_another_place(page):
+    page.execute_script("""update({colours: 'reasons'}); for (const _ of job);
+        glance.hidden = false;
+        update({at: 9});
+        for (const _ of job) if (reasons.found.size === 3) break;""")
+    found = of(page, "[...reasons.found.keys()]")
+    assert found == [8, 7, 6]
+    for letters in ("spans", "[...glance.children]"):
+        coloured = of(page, f"{letters}.flatMap((x, i) => x.style.backgroundColor ? [i] : [])")
+        assert coloured == sorted(found), letters
+
+
 def test_heads_are_measured_with_what_is_off_and_a_head_that_is_off_by_putting_it_back(page, run):
     page.execute_script("update({off: ['0.1', '0.mlp']}); for (const _ of job);")
     found = dict(of(page, "[...worths.found]"))
