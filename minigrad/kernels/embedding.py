@@ -31,7 +31,8 @@ def sum_rows(table, ids, drop):
 
 def check_ids(ids: np.ndarray, table: np.ndarray) -> None:
     """Raise an IndexError if there is no row for an id."""
-    if ids.size and np.maximum.reduce(ids.view(np.uint64), axis=None) >= len(table):
+    unsigned = ids.view(np.uint64)      # in which a number below 0 is a large one
+    if ids.size and unsigned.item(unsigned.argmax()) >= len(table):
         raise IndexError(f"ids lie from {ids.min()} to {ids.max()}, and the table has "
                          f"{len(table)} rows")
 

@@ -15,7 +15,7 @@ from minigrad.kernels.compiler.compiling import (C1, C2, C3, I1, IDS1, dense, fl
 from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, row_of, row_sum,
                                              spread, squares, store, total)
 from minigrad.kernels.compiler.linking import inlined, serial
-from minigrad.kernels.compiler.parallel import share
+from minigrad.kernels.compiler.parallel import count_up, share
 from minigrad.kernels.compiler.vector_math import exp, log
 from minigrad.kernels.matmul import copy_row
 
@@ -95,18 +95,20 @@ def cross_entropy(logits, targets, ignored):
     losses = np.empty(R, logits.dtype)
     tops = np.empty(R, logits.dtype)
     slopes = np.empty((R, C), logits.dtype)
-    unknown = np.zeros(1, np.int64)
-    cross_entropy_kernel(dense(logits), targets, losses, tops, slopes, unknown, ignored,
+    left_out = np.zeros(2, np.int64)
+    cross_entropy_kernel(dense(logits), targets, losses, tops, slopes, left_out, ignored,
                          threads_for(logits.size))
-    if unknown[0]:
+    ignored_targets, unknown_targets = left_out.tolist()
+    if unknown_targets:
         raise IndexError("a target is no class")
-    return losses, slopes, int(np.count_nonzero(targets != ignored))
+    return losses, slopes, R - ignored_targets
 
 
 @kernel
 def cross_entropy_kernel(thread, threads, logits: C2, targets: IDS1, losses: C1, tops: C1,
-                         slopes: C2, unknown: I1, ignored: int):
-    """Also write the maximum of each row; and 1 to `unknown` if a target is no class."""
+                         slopes: C2, left_out: I1, ignored: int):
+    """Also write the maximum of each row; and add to `left_out` how many targets are ignored, and
+    how many are no class."""
     mine = share(len(logits), thread, threads)
     for first in range(mine.start, mine.stop, AT_ONCE):
         last = min(first + AT_ONCE, mine.stop)
@@ -124,11 +126,12 @@ def cross_entropy_kernel(thread, threads, logits: C2, targets: IDS1, losses: C1,
             if target == ignored:
                 losses[r] = 0
                 slopes[r] = 0
+                count_up(left_out, 0)
             elif 0 <= target < logits.shape[1]:
                 losses[r] -= logits[r, target] - tops[r]
                 slopes[r, target] -= 1
             else:
-                unknown[0] = 1
+                count_up(left_out, 1)
 
 
 @stands_in_for(formulas.norm)
@@ -164,9 +167,10 @@ def norm_vjp(g, x, weight, mean, rstd, centred):
         flat(rstd),
         dx,
         sums,
+        np.zeros(1, np.int64),
         centred,
         threads_for(x.size // 4))
-    dweight, dbias = np.add.reduce(sums)
+    dweight, dbias = sums[0]
     return dx.reshape(x.shape), dweight, dbias
 
 
@@ -254,7 +258,8 @@ def inverse_rms(x, mean, eps):
 
 @kernel
 def norm_vjp_kernel(thread, threads, g: C2, x: C2, weight: C1, mean: C1, rstd: C1, dx: C2, sums: C3,
-                    centred: bool):
+                    ended: I1, centred: bool):
+    """Also write the gradients of weight and bias to sums[0].  `ended` counts the chunks."""
     R, C = x.shape
     for chunk in share(CHUNKS, thread, threads):
         dweight = part(sums, 2 * chunk * C, C)
@@ -270,6 +275,16 @@ def norm_vjp_kernel(thread, threads, g: C2, x: C2, weight: C1, mean: C1, rstd: C
                 dweight,
                 dbias,
                 centred)
+        if count_up(ended, 0) == CHUNKS - 1:    # no other thread writes any more
+            for other in range(1, CHUNKS):
+                add_row(part(sums, 0, 2 * C), part(sums, 2 * other * C, 2 * C))
+
+
+@serial
+def add_row(x, y):
+    """Add y to x."""
+    for i in range(0, x.size, LANES):
+        store(x, i, load(x, i, 0) + load(y, i, 0))
 
 
 @serial

@@ -116,9 +116,9 @@ class _Model(models.PrimitiveModel):
 def load(typingctx, row, at, beyond):
     """Return the numbers of a dense row from place `at` on; `beyond` stands after its end."""
     def codegen(context, builder, signature, values):
-        vector, align, place, left = _rest(context, builder, row, *values[:2])
+        vector, align, place, left, fits = _rest(context, builder, row, *values[:2])
         taken = alloca_once(builder, vector)
-        with builder.if_else(_fits(builder, left)) as (whole, part):
+        with builder.if_else(fits) as (whole, part):
             with whole:
                 builder.store(builder.load(place, align=align), taken)
             with part:
@@ -135,8 +135,8 @@ def load(typingctx, row, at, beyond):
 def store(typingctx, row, at, lanes):
     """Write to a dense row from place `at` on, up to its end."""
     def codegen(context, builder, signature, values):
-        vector, align, place, left = _rest(context, builder, row, *values[:2])
-        with builder.if_else(_fits(builder, left)) as (whole, part):
+        vector, align, place, left, fits = _rest(context, builder, row, *values[:2])
+        with builder.if_else(fits) as (whole, part):
             with whole:
                 builder.store(values[2], place, align=align)
             with part:
@@ -147,17 +147,15 @@ def store(typingctx, row, at, lanes):
 
 
 def _rest(context, builder, row, value, at):
-    """Return LLVM's type of lanes, the bytes of a number, a pointer to place `at` of a row, and how
-    many numbers follow."""
+    """Return LLVM's type of lanes, the bytes of a number, a pointer to place `at` of a row, how
+    many numbers follow, and whether these fill the lanes."""
     vector = ir.VectorType(context.get_data_type(row.dtype), LANES)
     array = context.make_array(row)(context, builder, value)
     place = builder.bitcast(builder.gep(array.data, [at]), vector.as_pointer())
-    left = builder.sub(builder.extract_value(array.shape, 0), at)
-    return vector, row.dtype.bitwidth // 8, place, left
-
-
-def _fits(builder, left):
-    return builder.icmp_signed(">=", left, ir.Constant(left.type, LANES))
+    size = builder.extract_value(array.shape, 0)
+    last = builder.sub(size, ir.Constant(size.type, LANES))     # the same throughout a loop
+    fits = builder.icmp_signed("<=", at, last)
+    return vector, row.dtype.bitwidth // 8, place, builder.sub(size, at), fits
 
 
 def _first(builder, left):
