@@ -1,5 +1,5 @@
 """What is settled when kernels are loaded, in processes of their own: that Numba can take what is
-in the environment, what the processor has, and that memory which is freed is used again."""
+in the environment, and what the processor has."""
 import contextlib
 import platform
 
@@ -141,26 +141,3 @@ print(*square.inspect_asm().values())
 @pytest.mark.meanwhile("-c", LOOP)
 def test_a_plain_loop_takes_whole_vectors_where_llvm_would_take_half_of_them(ended):
     assert any("vmulps" in line and "zmm" in line for line in ended.stdout.splitlines())
-
-
-FAULTS = """
-import resource
-import numpy as np
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(5):
-        np.ones(8_000_000)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-np.ones(8_000_000)
-faults()
-import minigrad.kernels
-np.ones(8_000_000)
-faults()
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only GNU's C library can be told so")
-@pytest.mark.meanwhile("-c", FAULTS)
-def test_arrays_made_again_after_being_freed_cost_no_new_pages(ended):
-    untold, told = map(int, ended.stdout.split())
-    assert told < 100 < untold          # so that the count can tell
