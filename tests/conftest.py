@@ -35,8 +35,8 @@ for dtype, name in itertools.product("fd", names):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "meanwhile(*words): Python runs with these words beside the "
-                            "tests before this one, which has its end as `ended`")
+    config.addinivalue_line("markers", "meanwhile(*words, **environment): Python runs with these "
+                            "words beside the tests before this one, which has its end as `ended`")
     config.addinivalue_line("markers", "needs(*extras): without these extras of setup.cfg the test "
                             "is skipped; those of a test replace those of its file")
     config.addinivalue_line("markers", "late: runs after others, as it needs kernels in float64 or "
@@ -75,13 +75,14 @@ class Beside:
         self._environment = os.environ | {"PYTHONUTF8": "1"}    # which tests change
         self._running = []
 
-    def submit(self, words):
+    def submit(self, words, **environment):
         """Run Python with these words when those before it have ended; return the future of its
         end."""
-        return self._pool.submit(self._run, [sys.executable, *words])
+        return self._pool.submit(self._run, [sys.executable, *words],
+                                 self._environment | environment)
 
-    def _run(self, command):
-        with Popen(command, cwd=ROOT, env=self._environment, stdout=PIPE, stderr=PIPE, text=True,
+    def _run(self, command, environment):
+        with Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True,
                    encoding="utf-8") as process:
             self._running[:] = [process]
             try:
@@ -114,23 +115,29 @@ def pytest_sessionfinish(session):
 
 @pytest.fixture(scope="session", autouse=True)
 def meanwhile(request, small_text):
-    """The futures of the ends of the processes that tests are marked with, by their words.  In
-    these, SMALL_TEXT stands for that file, and FOLDER for its folder."""
+    """The futures of the ends of the processes that tests are marked with, by their marks.  In
+    their words, SMALL_TEXT stands for that file, and FOLDER for its folder."""
     paths = {"SMALL_TEXT": str(small_text), "FOLDER": str(small_text.parent)}
     marks = [item.get_closest_marker("meanwhile") for item in request.session.items
              if not any(skip.args[0] for skip in item.iter_markers("skipif"))]
 
-    def submit(words):
+    def submit(words, *environment):
         return request.session.beside.submit([
-            re.sub(r"^(SMALL_TEXT|FOLDER)\b", lambda name: paths[name[0]], word) for word in words])
+            re.sub(r"^(SMALL_TEXT|FOLDER)\b", lambda name: paths[name[0]], word)
+            for word in words], **dict(environment))
     with usual_signals():       # which a process inherits
-        yield {words: submit(words) for words in dict.fromkeys(mark.args for mark in marks if mark)}
+        yield {key: submit(*key) for key in dict.fromkeys(key_of(mark) for mark in marks if mark)}
+
+
+def key_of(mark):
+    """What tells a process of a mark from others: its words, and its environment."""
+    return mark.args, *mark.kwargs.items()
 
 
 @pytest.fixture
 def ended(request, meanwhile):
     """The process that a test is marked with, ended: its status, and what it has printed."""
-    return meanwhile[request.node.get_closest_marker("meanwhile").args].result()
+    return meanwhile[key_of(request.node.get_closest_marker("meanwhile"))].result()
 
 
 @contextlib.contextmanager

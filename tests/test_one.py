@@ -13,6 +13,8 @@ import minigrad as mg
 from model import Transformer, TransformerConfig
 from tests.kit import ROOT, python, written
 
+pytestmark = pytest.mark.late       # it computes in float64
+
 SOURCE = (ROOT / "docs" / "one.py").read_text(encoding="utf-8")
 COMPANION = runpy.run_path(ROOT / "docs/companion.py")
 SIZES = {"B": 3, "T": 5, "C": 12, "H": 3, "D": 4, "LAYERS": 2, "V": 7, "FLOAT": np.float64}

@@ -27,16 +27,19 @@ from tests.benchmarks.timing import Seconds
 from tests.kit import TINY, refusal, refused, take_step
 
 
-def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(timing, "PAUSE", 0.0)
-    monkeypatch.setattr(timing, "WAKING", 0.0)
-    # Numba has its threads; PyTorch, beside other programs, is fastest on one.
-    monkeypatch.setattr("tests.benchmarks.__main__.THREADS", ["OMP_NUM_THREADS"])
-    with mock.patch.dict(os.environ):
-        main([*"step recipe sampling --sizes small --quick --rounds 1 --steps 1 --modes eager "
-              "--threads 1 --json".split(), str(tmp_path / "b.json")])
-    said = capsys.readouterr().out
-    written = json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))
+MEASURE = """
+import sys
+from tests.benchmarks import __main__ as benchmarks, timing
+timing.PAUSE = timing.WAKING = 0.0
+benchmarks.main(["step", "recipe", "sampling", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.meanwhile("-c", MEASURE, *"--sizes small --quick --rounds 1 --steps 1 --modes eager "
+                       "--threads 1 --json FOLDER/written.json".split())
+def test_the_command_prints_tables_and_writes_them_as_json(ended, small_text):
+    said = ended.stdout
+    written = json.loads((small_text.parent / "written.json").read_text(encoding="utf-8"))
     titles = [table["title"] for table in written["tables"]]
     for title, begins in zip(titles, (
             "A training step, small", "A training step of --recipe modern", "A training step of "

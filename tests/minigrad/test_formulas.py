@@ -11,7 +11,7 @@ from minigrad.kernels.compiler import compiling
 from minigrad.plug import formula
 from tests import plain
 from tests.checking import assert_close, frozen
-from tests.kit import both_types, compiled_only, normal, python
+from tests.kit import both_types, compiled_only, normal
 from tests.minigrad.op_examples import (EXAMPLES, Normal, Whole, applied, call, computed,
                                         in_another_layout, in_strides, ints, leaves)
 from tests.minigrad.ragged_examples import RAGGED
@@ -144,10 +144,10 @@ assert mg.Recorder and mg.Profile
 """
 
 
-def test_all_of_training_and_sampling_works_where_there_is_no_numba():
-    done = python("-c", WITHOUT_NUMBA)
-    assert done.stderr == ""
-    assert done.returncode == 0
+@pytest.mark.meanwhile("-c", WITHOUT_NUMBA)
+def test_all_of_training_and_sampling_works_where_there_is_no_numba(ended):
+    assert ended.stderr == ""
+    assert ended.returncode == 0
 
 
 # The plug for kernels
@@ -238,5 +238,6 @@ print(minigrad.COMPILED, len(said), {f.kernel for f in plug.FORMULAS})
 """
 
 
-def test_no_kernel_stays_plugged_in_where_one_of_their_files_cannot_be_loaded():
-    assert python("-c", FAILS_LATE, NUMBA_DISABLE_JIT="0").stdout == "False 1 {None}\n"
+@pytest.mark.meanwhile("-c", FAILS_LATE, NUMBA_DISABLE_JIT="0")
+def test_no_kernel_stays_plugged_in_where_one_of_their_files_cannot_be_loaded(ended):
+    assert ended.stdout == "False 1 {None}\n"

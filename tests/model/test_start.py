@@ -4,6 +4,7 @@ import configparser
 import importlib
 import importlib.machinery
 import importlib.util
+import json
 import os
 import runpy
 import shlex
@@ -14,6 +15,7 @@ import pytest
 
 from model import start
 from tests.kit import ROOT, python, refusal
+from tests.model.notebook import SAID as PROGRAMS_IN_A_NOTEBOOK
 
 PROGRAMS = [["train.py"], *[["-m", f"model.{name}"] for name in ("sample", "look", "count",
                                                                  "reverse")]]
@@ -55,37 +57,13 @@ def test_ctrl_c_ends_quietly_what_is_loaded_as_a_program(words, more, status, sa
     assert (done.returncode, done.stdout, done.stderr) == (status, "", says)
 
 
-# As in a notebook, whose Python was started otherwise, and whose output is no file.
-RUN = """
-import io, runpy, sys
-class Output(io.TextIOBase):
-    def write(self, text):
-        return sys.__stdout__.write(text)
-sys.stdout = sys.stderr = Output()
-sys.orig_argv[:] = ["python"]
-sys.argv[:-1] = []
-sys.argv = sys.argv[0].split()
-program = sys.argv[0]
-if program == "train.py":
-    runpy.run_path(program, run_name="__main__")
-else:
-    runpy.run_module(program, run_name="__main__", alter_sys=True)
-"""
-
-
-@pytest.mark.parametrize("words, says", [
-    ("train.py --init_from resume --out_dir OUT", "python train.py --init_from resume --out_dir"),
-    ("train.py --init_from resume --out_dir none", "train one with python train.py, name"),
-    ("model.sample --out_dir OUT --max_new_tokens 9", "characters a second"),
-    ("model.convert OUT none.gguf", "model.convert: "),
-    ("model.count --out_dir OUT", "parameters"),
-    ("model.walk --exercise TMP", "    python -m model.walk --check "),
-    ("model.reverse --heads 3", "--heads"), ("model.explain", "backward")])
-def test_each_program_runs_in_a_notebook(words, says, trained, tmp_path):
-    words = words.replace("OUT", str(trained)).replace("TMP", str(tmp_path))
-    done = python("-c", RUN, words)
-    assert says in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+@pytest.mark.meanwhile("-m", "tests.model.notebook", "SMALL_TEXT")
+@pytest.mark.parametrize("words, says", PROGRAMS_IN_A_NOTEBOOK.items())
+def test_each_program_runs_in_a_notebook(words, says, ended):
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout)[words]
+    assert says in said
+    assert "Traceback" not in said
 
 
 def test_an_older_python_is_named_with_the_remedy(monkeypatch):
