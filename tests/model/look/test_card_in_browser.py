@@ -262,3 +262,24 @@ def test_hardly_anything_moves_while_the_page_is_drawn(wide, width, height):
             {type: 'layout-shift', buffered: true});
         setTimeout(() => done(shifts.map((x) => x.value)), 100);""")
     assert sum(shifts) < 0.1
+
+
+@pytest.mark.parametrize("width, height", SIZES)
+def test_what_is_there_first_stays_where_it_is(wide, width, height):
+    """A browser may paint before it has read all of the page."""
+    resize(wide, width, height)
+    wide.execute_script("scrollTo(0, 0)")
+    moved = of(wide, """(() => {
+        const ids = ['title', 'lede', 'card', 'text'], tops = () => ids.map((id) => {
+            const x = byId(id);
+            return x?.checkVisibility({visibilityProperty: true}) && x.getBoundingClientRect().top;
+        });
+        const before = tops(), moved = [], {children} = $('.desk');
+        while (children.length > 1) {
+            $('.desk').lastElementChild.remove();
+            tops().forEach((top, i) => {
+                if (top && top !== before[i]) moved.push([ids[i], children.length]);
+            });
+        }
+        return moved; })()""")
+    assert moved == [] and of(wide, "!byId('text') && byId('title').checkVisibility()")
