@@ -549,6 +549,16 @@ def until(page, condition):
     WebDriverWait(page, 60, 0.02).until(lambda page: of(page, condition))
 
 
+def test_the_line_may_be_left_out_while_out_of_view_and_its_needle_is_not_cut_off(page):
+    """A key press makes its many pieces anew."""
+    wrote(page, 1)
+    may, margin, above = of(page, """[getComputedStyle($('#line')).contentVisibility,
+        getComputedStyle($('#line')).overflowClipMargin,
+        $('#line').getBoundingClientRect().top - $('.needle').getBoundingClientRect().top
+        - parseFloat(getComputedStyle($('.needle'), '::before').top)]""")
+    assert may == "auto" and 20 < above < float(margin.removesuffix("px"))
+
+
 def test_it_writes_letter_by_letter_pauses_and_what_follows_is_one_step_to_undo(page):
     moving(page)
     typed(page, "the quick")
