@@ -38,6 +38,7 @@ benchmarks.main(["step", "recipe", "sampling", *sys.argv[1:]])
 @pytest.mark.meanwhile("-c", MEASURE, *"--sizes small --quick --rounds 1 --steps 1 --modes eager "
                        "--threads 1 --json FOLDER/written.json".split())
 def test_the_command_prints_tables_and_writes_them_as_json(ended, small_text):
+    assert ended.returncode == 0, ended.stderr
     said = ended.stdout
     written = json.loads((small_text.parent / "written.json").read_text(encoding="utf-8"))
     titles = [table["title"] for table in written["tables"]]
