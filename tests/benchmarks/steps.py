@@ -49,8 +49,8 @@ def measure_step(size, options, report):
 def measure_recipe(options, report):
     """Compare training steps of train.py's recipes."""
     for recipe in options.recipes:
-        measure_training(recipe, f"A training step of --recipe {recipe}", RECIPE_STEPS, ["eager"],
-                         options, report, warmup=2, only_quiet=True)
+        measure_training(recipe, f"A training step of --recipe {recipe}", RECIPE_STEPS,
+                         options.modes, options, report, warmup=2, only_quiet=True)
 
 
 def measure_training(name, title, turns, modes, options, report, **how):

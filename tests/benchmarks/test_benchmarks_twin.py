@@ -45,6 +45,15 @@ def batches(count):
     return np.random.default_rng(0).integers(11, size=(count, 2, 4, 16))
 
 
+@pytest.mark.filterwarnings("ignore")       # PyTorch looks at what it warns of
+@pytest.mark.parametrize("recipe", ["modern", "gpt2"])
+def test_the_twin_can_be_compiled(recipe):
+    _, _, _, twin = peers(recipe)
+    ids, targets = map(torch.from_numpy, batches(1)[0])
+    traced = torch.compile(twin.twin, backend="eager")      # no code is made of what was traced
+    assert traced(ids, targets).item() == twin.twin(ids, targets).item()
+
+
 @pytest.mark.parametrize("recipe", ["modern", "gpt2"])
 def test_the_twin_has_the_logits_of_the_model_and_steps_take_it_to_the_same_weights(recipe):
     s, model, optimizer, twin = peers(recipe)

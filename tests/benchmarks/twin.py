@@ -88,6 +88,7 @@ class NGramEmbedding(nn.Embedding):
         return F.embedding_bag(rows, self.weight, mode="sum",
                                per_sample_weights=kept).view(*ids.shape, -1)
 
+    @torch.compiler.disable         # which cannot compile arithmetic of 64 bits without a sign
     def rows(self, ids):
         """Which rows are summed, by FNV-1a of 64 bits: (B, T) -> (B, T, n - 1)."""
         T, found = ids.shape[1], []
