@@ -859,7 +859,8 @@ def check_heads(H: int, G: int) -> None:
 def _numbers_below(limit, ids, what, ignored=None):
     """Return a copy of ids as int64, dense, after checking that each is in [0, limit), or is
     `ignored`.  Nobody can change the copy before backward."""
-    ids = np.asarray(ids)
+    if type(ids) is not np.ndarray:
+        ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
     numbers = np.array(ids, dtype=np.int64, order="C")

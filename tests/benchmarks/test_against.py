@@ -1,6 +1,7 @@
 """This checkout beside another commit's: whose code is measured, and what the table says."""
 import subprocess
 
+import numba
 import pytest
 
 from tests.benchmarks import __main__ as command
@@ -35,6 +36,13 @@ def test_rows_of_counts_name_what_both_sides_count():
 
 def test_calls_count_the_same_twice():
     assert dict(side.calls()) == dict(side.calls())
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="formulas call more functions than kernels")
+@pytest.mark.parametrize("op, most", [
+    ("add", 22), ("layer_norm", 42), ("linear", 42), ("cross_entropy", 50)])
+def test_calls_of_a_small_op_are_few(op, most):
+    assert dict(side.calls())[f"{op}, forward"] <= most
 
 
 @in_a_clone
