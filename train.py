@@ -36,10 +36,10 @@ def steps(run: Run) -> Iterator[Step]:
     state = run.state
     parameters = model.parameters()
     while not run.is_over():
-        step = Step(state.iteration + 1, before=state.before_step())
+        step = Step(state.iteration + 1, before=state.before_step(), ahead=run.ahead())
         with run.measure(step):
             for x, y in run.batches(step):          # ids, targets: (B, T) each
-                loss = model.loss(x, y, run.dropout) / s.gradient_accumulation_steps    # ()
+                loss = model.loss(x, y, run.dropout, step.ahead) / s.gradient_accumulation_steps
                 loss.backward()                     # adds to p.grad of every parameter p
                 step.loss += loss.item()
             step.loss = run.averager.average(step.loss)     # and gradients, over the processes

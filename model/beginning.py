@@ -22,6 +22,7 @@ from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad import compiled
 from minigrad.machine import check_fits
 from minigrad.packed import PackedTensor
+from minigrad.random import generator
 from minigrad.words import first_of, in_a_line, number_of, shown
 from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, checkpoint_path,
                               load_checkpoint, recorded_texts)
@@ -92,6 +93,7 @@ class Beginning:
         model = Transformer(self.model_config(), self.settings.seed)
         if self.initial:
             take_weights(model, self.initial.model)
+        model.look_ahead(self.settings.ahead, generator(self.settings.seed, "weights", 1))
         return model
 
 
@@ -366,12 +368,17 @@ def take_weights(model: Transformer, initial: Transformer) -> None:
             p.data[:len(rows)] = rows
 
 
-def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:
+def training_bytes(
+        config: TransformerConfig,
+        optimizer: str,
+        batch_size: int,
+        ahead: int = 0) -> int:
     """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
 
     For each parameter: itself, its gradient, and the optimiser's state.  For each token: in a
     block, 4 C, its queries, keys and values, what attention mixes, and the hidden channels of the
-    MLP, three times where it has a gate; outside the blocks, 4 C and three times the V logits.
+    MLP, three times where it has a gate; outside the blocks, 4 C and three times the V logits, and
+    V for each id further `ahead`.
     """
     from model.count.sizes import parameters, state
     if config.kind:
@@ -381,10 +388,11 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
         numbers = 2 * parameters(config) + state(config, optimizer)
     config = config.resolved()
     C = config.n_embd
+    numbers += 4 * ahead * config.vocab_size * C
     gated = config.activation == "swiglu"
     heads = 2 * (config.n_head + config.n_kv_head)
     block_numbers = 4 * C + heads * config.head_dim + config.n_inner * (1 + 2 * gated)
-    token_numbers = config.n_layer * block_numbers + 4 * C + 3 * config.vocab_size
+    token_numbers = config.n_layer * block_numbers + 4 * C + (3 + ahead) * config.vocab_size
     return 4 * (numbers + batch_size * config.block_size * token_numbers)
 
 
@@ -404,4 +412,9 @@ def check_memory(s: Settings, config: TransformerConfig) -> None:
             (0, 0, model_options),
             (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
         flags = as_flags({name: getattr(s, name) for name in names})
-        check_fits(training_bytes(config, s.optimizer, batch_size) + more, ", ".join(flags))
+        needed = training_bytes(
+            config,
+            s.optimizer,
+            batch_size,
+            s.ahead)
+        check_fits(needed + more, ", ".join(flags))

@@ -47,6 +47,7 @@ BEST = "ckpt.npz"
 LAST = "last.npz"
 PREVIOUS = "previous.npz"
 DAMAGED = "last.damaged.npz"
+AHEAD = "ahead."        # what the names of parameters begin with that only training needs
 ADAPTER = "lora"        # the kind of a model that has an adapter
 # What model.convert reads: by the end of a file's name, and by a file in a folder
 OTHER_ENDINGS = {".gguf": "GGUF file", ".safetensors": "safetensors file", ".pt": "PyTorch file",
@@ -112,7 +113,7 @@ def save_checkpoint(
     """Write a checkpoint.  Whatever happens, `path` is the old file or the new one, whole.
 
     With `before`, the old file is kept under that name (see `replacing`).  `finite` is that of
-    `load_checkpoint`.
+    `load_checkpoint`.  What looks further ahead in training is saved only with the optimiser.
 
     Raises
     ------
@@ -143,7 +144,8 @@ def checked_arrays(
     ------
     CheckpointError : it could not be loaded.
     """
-    weights = {name: p.data for name, p in model.named_parameters()}
+    weights = {name: p.data for name, p in model.named_parameters()
+               if optimizer or not name.startswith(AHEAD)}
     state = {}
     if optimizer:
         state = _optimizer_state(optimizer, model) | _missed_steps(optimizer, model)
@@ -154,7 +156,7 @@ def checked_arrays(
             tokenizer,
             training or {},
             state))
-        _checked(arrays, finite, (type(model),))
+        _checked(arrays, finite, (type(model),), ahead=True)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CheckpointError("no checkpoint is written, as it could not be loaded again: "
                               f"{shown(error)}; change that, then save") from error
@@ -193,13 +195,15 @@ def save_arrays(
 def load_checkpoint(
         path: AnyPath,
         finite: bool = True,
-        kinds: tuple[type, ...] = (Transformer,)) -> Checkpoint:
+        kinds: tuple[type, ...] = (Transformer,),
+        ahead: bool = False) -> Checkpoint:
     """Read a file that `save_checkpoint` wrote, and verify every bit.
 
     Parameters
     ----------
     finite : whether weights and optimiser must be free of nan and inf.
     kinds : the accepted kinds of models.
+    ahead : whether the model gets what only training needs, `Transformer.ahead`.
 
     Raises
     ------
@@ -212,7 +216,11 @@ def load_checkpoint(
         check_fits(os.path.getsize(path), f"the weights in {path}", "use a machine with more")
     with _clear_errors(path), read_arrays(path) as file:
         arrays = dict(file)
-        checkpoint = _checked(arrays, finite, kinds)
+        checkpoint = _checked(
+            arrays,
+            finite,
+            kinds,
+            ahead)
     for name, parameter in checkpoint.model.named_parameters():
         hold(parameter, arrays[f"model/{name}"])
     if checkpoint.model.config.kind == ADAPTER:
@@ -295,7 +303,7 @@ def check_program(path: pathlib.Path) -> None:
                                f"give {new}")
 
 
-def _checked(arrays, finite, kinds):
+def _checked(arrays, finite, kinds, ahead=False):
     """Return the checkpoint with these arrays, but its model with shapes alone, and no optimiser.
     Refuse what none may hold."""
     like = {}       # arrays of the same shapes and dtypes without memory: each is read once
@@ -322,6 +330,11 @@ def _checked(arrays, finite, kinds):
     weights = _below("model/", like)
     config.check_claim(len(weights))
     model = known[kind](config, dtype=None)
+    further = [name for name in weights if name.startswith(AHEAD)]
+    if ahead and further:
+        model.look_ahead(len(further))
+    else:
+        weights = {name: weights[name] for name in weights if name not in further}
     check_state({name: p.shape for name, p in model.named_parameters()}, weights)
     dtypes = {a.dtype for a in weights.values()}
     if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
@@ -417,13 +430,13 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     if not is_there(last) and not is_there(previous) and is_there(folder / BEST):
         load_checkpoint(folder / BEST)          # which says if it is of another kind
     try:
-        return load_checkpoint(last), ""
+        return load_checkpoint(last, ahead=True), ""
     except CheckpointError as error:
         may_be_whole = isinstance(error.__cause__, (OSError, MissingLibrary))
         if may_be_whole or not is_there(previous):
             raise
     try:
-        checkpoint = load_checkpoint(previous)
+        checkpoint = load_checkpoint(previous, ahead=True)
     except CheckpointError as error:
         raise CheckpointError(f"cannot resume from {last} or {previous}: {error}; to train "
                               "anew, give another --out_dir") from error

@@ -97,6 +97,7 @@ class Step:
     taken: bool = False                 # whether weights and optimiser have changed
     seconds: float = 0.0
     processor: float = 0.0              # seconds in which the main thread had a processor
+    ahead: float = 0.0                  # what the first character after the next one counts
 
     def is_finite(self) -> bool:
         """Whether loss and gradient are finite, so that the step can be taken."""
@@ -370,6 +371,15 @@ class Run:
         multiplier = self.multiplier()
         for group, highest in zip(self.optimizer.param_groups, self.highest):
             group["lr"] = highest * multiplier
+
+    def ahead(self) -> float:
+        """Return what the first character after the next one counts in the next step: a half at
+        the beginning of the run, and nothing from its middle on."""
+        s = self.settings
+        state = self.state
+        by_steps = state.iteration / max(1, self.max_iters)
+        by_clock = state.seconds / (60 * s.minutes) if s.minutes else 0.0
+        return max(0.0, 0.5 - max(by_steps, by_clock)) if s.ahead else 0.0
 
     def multiplier(self) -> float:
         """Return the share of its highest learning rate that each parameter gets in the next step.

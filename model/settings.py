@@ -47,6 +47,11 @@ class TrainingOptions:
                                   "lie side by side, so each character is read once a pass",
                         choices=("random", "shuffled"))
     gradient_accumulation_steps: int = flag(1, "batches averaged for one step", at_least=1)
+    ahead: int = flag(
+        0,
+        "characters after the next one that a run predicts too in its first half, each by output "
+        "weights of its own",
+        at_least=0)
     optimizer: str = flag("adamw", "adamw; or muon, for the matrices of the blocks, with AdamW for "
                                    "all other parameters", choices=("adamw", "muon"))
     learning_rate: float = flag(4e-3, "AdamW's highest", at_least=0)
@@ -166,8 +171,11 @@ class Settings(SavingOptions, AdapterOptions, TrainingOptions, ModelOptions, Run
             self.position,
             self.head_dim,
             names=[f"--{name}" for name in HEADS])
-        return [*(f"--{line}" for line in problems(self)), *thread_problems(self.threads),
-                *heads]
+        lines = [*(f"--{line}" for line in problems(self)), *thread_problems(self.threads), *heads]
+        if self.ahead >= self.block_size >= 1:
+            lines.append(f"--ahead {self.ahead} looks beyond the block of {self.block_size}; give "
+                         f"{self.block_size - 1} or less")
+        return lines
 
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""
@@ -203,7 +211,7 @@ WITHOUT_FLAG = ("reduce", "replay", "log_interval", *option_names(ImportedOption
 # What fine-tuning takes from the model; dropout is no part of its weights.
 FIXED_BY_MODEL = tuple(name for name in MODEL if name not in TRAINING)
 # What a resumed run cannot change.
-FIXED_BY_RUN = ("recipe", *MODEL, "optimizer", "seed", *option_names(AdapterOptions))
+FIXED_BY_RUN = ("recipe", *MODEL, "ahead", "optimizer", "seed", *option_names(AdapterOptions))
 
 MODERN = dict(
     n_layer=4,
@@ -367,7 +375,7 @@ def thread_problems(threads: int) -> list[str]:
 def describe_settings(s: Settings) -> str:
     """Describe the settings of a run: its recipe, and as flags what differs from that."""
     usual = usual_settings(s.recipe)
-    own = {name: getattr(s, name) for name in (*MODERN, *MODEL, "minutes", "max_iters")
+    own = {name: getattr(s, name) for name in (*MODERN, *MODEL, "ahead", "minutes", "max_iters")
            if getattr(s, name) != usual[name]}
     if not own:
         return s.recipe

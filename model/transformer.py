@@ -137,6 +137,21 @@ class Transformer(Module):
                 rng=rng,
                 std=STD,
                 dtype=dtype)
+        self.ahead = []
+
+    def look_ahead(self, number: int, rng: Generator | None = None) -> None:
+        """Give the model what only training needs: for each of as many ids after the next one, a
+        linear layer that predicts it."""
+        V, C = self.token_embedding.weight.shape
+        self.ahead = [
+            Linear(
+                C,
+                V,
+                bias=False,
+                rng=rng,
+                std=STD,
+                dtype=None if rng is None else self.token_embedding.weight.dtype)
+            for _ in range(number)]
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
@@ -146,11 +161,25 @@ class Transformer(Module):
             self,
             ids: np.ndarray,
             targets: np.ndarray,
-            rng: Rng = None) -> Tensor:
+            rng: Rng = None,
+            ahead: float = 0.0) -> Tensor:
         """Return the loss that training lowers: the mean of -log p of the targets, in nats,
-        (B, T), (B, T) -> ().  Dropout is applied if and only if `rng` is given."""
-        logits = self(ids, rng)                                                 # (B, T, V)
-        return mg.cross_entropy(logits, targets)
+        (B, T), (B, T) -> ().  Dropout is applied if and only if `rng` is given.
+
+        The losses of ids further ahead, if the model looks there, change nothing but its gradient:
+        in that, the first of them counts `ahead`, and each further one half as much  (Gloeckle et
+        al. 2024, "Better & Faster Large Language Models via Multi-token Prediction").
+        """
+        x = self.states(ids, rng)                                               # (B, T, C)
+        loss = mg.cross_entropy(self.output(x), targets)
+        if ahead and self.ahead:
+            x = self.norm(x)
+            for k, predict in enumerate(self.ahead, 1):
+                logits = predict(x[..., :-k, :])                                # (B, T - k, V)
+                further = mg.cross_entropy(logits, targets[..., k:])
+                loss = loss + ahead * (further - further.item())
+                ahead /= 2
+        return loss
 
     def states(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the output of the last block: (B, T) or (T,) integers -> (..., T, C)."""

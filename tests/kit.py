@@ -19,6 +19,7 @@ import minigrad as mg
 import train
 from data import files
 from minigrad.packed import BLOCKS, NUMBERS, hold, unpacked
+from minigrad.random import generator
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.convert.model_file import FormatError, Stored
 from model.options import flag
@@ -240,6 +241,7 @@ def run(text, out_dir, *flags):
 def run_of(s, text, ranks=Ranks(), dtype=np.float32, **how):
     """The run that train.py makes of these settings."""
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
+    model.look_ahead(s.ahead, generator(s.seed, "weights", 1))
     return Run(s, text, model, make_optimizer(model, s, ranks), ranks=ranks, **how)
 
 

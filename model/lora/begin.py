@@ -30,6 +30,8 @@ def start_problems(s: Settings, text: data.Text, initial: Checkpoint | None) -> 
     lines = []
     if s.optimizer != "adamw":
         lines.append("--lora trains by AdamW; leave out --optimizer")
+    if s.ahead:
+        lines.append("--lora predicts no more than the next character; leave out --ahead")
     if initial is None:         # the run is resumed
         return lines
     folder = os.path.dirname(os.path.abspath(checkpoint_path(s.init_from)))

@@ -36,6 +36,9 @@ class OverRanks(Averager):
         """Replace the gradient of each parameter by its mean over the rows of all ranks; return the
         mean of their losses."""
         for p, part in zip(self.parameters, self.parts):
+            if p.grad is None:          # on all ranks: what looks ahead rests
+                part[...] = 0
+                continue
             np.multiply(p.grad, self.weight, out=part)
             p.grad = part
         self.ranks.sum(self.row)

@@ -48,10 +48,12 @@ def record(step: Step | Evaluation, state: State) -> dict[str, Any]:
     """Return a step exactly, as JSON can hold it, and the state before it; `state` is the one after
     it."""
     batches = [[x.tolist(), y.tolist()] for x, y in step.batches]
-    part = "validation" if isinstance(step, Evaluation) else "training"
-    return {"state": state.saved() | step.before,
-            "nan": dict(part=part, step=step.number, loss=step.loss, norm=gradient_norm(step),
-                        batches=batches)}
+    nan = dict(step=step.number, loss=step.loss, norm=gradient_norm(step), batches=batches)
+    if isinstance(step, Evaluation):
+        nan |= dict(part="validation")
+    else:
+        nan |= dict(part="training", ahead=step.ahead)
+    return {"state": state.saved() | step.before, "nan": nan}
 
 
 def restore_step(training: dict[str, Any]) -> Step | Evaluation:
@@ -61,7 +63,7 @@ def restore_step(training: dict[str, Any]) -> Step | Evaluation:
     values = dict(number=nan["step"], before=training["state"], batches=batches, loss=nan["loss"])
     if nan["part"] == "validation":
         return Evaluation(**values)
-    return Step(norm=nan["norm"], **values)
+    return Step(norm=nan["norm"], ahead=nan.get("ahead", 0.0), **values)
 
 
 def gradient_norm(step: Step | Evaluation) -> float:
@@ -82,8 +84,7 @@ def repeat(step: Step | Evaluation, model: Transformer
             if isinstance(step, Evaluation):
                 now.loss = evaluate(model, x, y, len(x))
             else:
-                logits = model(x, state.dropout)
-                loss = mg.cross_entropy(logits, y) / len(step.batches)
+                loss = model.loss(x, y, state.dropout, step.ahead) / len(step.batches)
                 loss.backward()
                 now.loss += loss.item()
     if isinstance(step, Step):
@@ -156,7 +157,7 @@ def replay(path: str | os.PathLike) -> None:
         if not is_there(path) or not os.path.isfile(path):
             raise CheckpointError(f"{path} is no file; give the out_dir/nan.npz that train.py "
                                   "writes where a loss is not finite")
-    model, _, training, _ = load_checkpoint(path, finite=False)
+    model, _, training, _ = load_checkpoint(path, finite=False, ahead=True)
     compiled.announce("compiling  ")
     try:
         then = restore_step(training)

@@ -227,6 +227,29 @@ def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_siz
     assert 0.8 < training_bytes(config, "adamw", batch_size) / allocated[0] < 1.25
 
 
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_what_looks_ahead_adds_the_bytes_that_are_allocated_for_it_to_a_quarter(ahead):
+    config = TransformerConfig(1000, 64, 1, 2, 64)
+    ids = np.zeros((4, 64), int)
+
+    def train(number):
+        model = Transformer(config)
+        model.look_ahead(number, np.random.default_rng(0))
+        optimizer = mg.AdamW(adamw_groups(model))
+        for _ in range(2):
+            model.loss(ids, ids, ahead=0.5).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    train(ahead)        # so that what is compiled is not counted
+    allocated = []
+    for number in (0, ahead):
+        with kit.memory() as bytes_of:
+            train(number)
+        allocated.append(bytes_of[0])
+    added = training_bytes(config, "adamw", 4, ahead) - training_bytes(config, "adamw", 4)
+    assert 0.8 < added / (allocated[1] - allocated[0]) < 1.25
+
+
 @pytest.fixture
 def limited(monkeypatch):
     """Have so much memory."""

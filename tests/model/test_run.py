@@ -116,6 +116,7 @@ LIVES = {
                "ngram_embedding.weight"),
     "llama": ("--max_iters 20 --init_from LLAMA --profile 5",
               r"(?s)gpt2, with .*--norm rms_gain\b", LLAMA, "mlp.gate.weight"),
+    "ahead": ("--max_iters 30 --ahead 2", r"(?s)gpt2, with .*--ahead 2\b", {}, "cross_entropy"),
     "muon": ("--minutes 0.1 --schedule linear --optimizer muon --dropout 0.1",
              r"0.1 minutes of steps of 64 characters by Muon and AdamW, ", {}, "Muon"),
     "fine-tuned": ("--minutes 0.1 --init_from TRAINED/last.npz --dropout 0.1 --block_size 8",
@@ -257,6 +258,46 @@ def test_multiplier_rises_and_falls_by_the_further_of_steps_and_clock(given, ite
     run = SimpleNamespace(settings=s, max_iters=s.steps,
                           state=SimpleNamespace(iteration=iteration, seconds=seconds))
     assert runs.Run.multiplier(run) == pytest.approx(share, rel=1e-15)
+
+
+@pytest.mark.parametrize("given, iteration, seconds, weight", [
+    (dict(), 0, 0, 0.5),
+    (dict(), 5, 0, 0.25),
+    (dict(), 10, 0, 0),
+    (dict(), 15, 0, 0),
+    (dict(ahead=0), 5, 0, 0),
+    (dict(max_iters=0), 0, 0, 0.5),
+    (dict(max_iters=None, minutes=1.0), 10 ** 6, 15, 0.25),
+    (dict(minutes=1.0), 5, 24, 0.1),
+    (dict(minutes=1.0), 5, 3, 0.25)], ids=str)
+def test_ahead_falls_to_0_in_the_middle_of_a_run_by_the_further_of_steps_and_clock(
+        given, iteration, seconds, weight):
+    s = Settings(**dict(ahead=2, max_iters=20) | given)
+    run = SimpleNamespace(settings=s, max_iters=s.steps,
+                          state=SimpleNamespace(iteration=iteration, seconds=seconds))
+    assert runs.Run.ahead(run) == pytest.approx(weight, rel=1e-12)
+
+
+def test_what_looks_ahead_learns_until_the_middle_and_is_kept_only_to_resume_from(
+        small_text, tmp_path, monkeypatch):
+    weights = []        # before each step
+    real = Transformer.loss
+
+    def loss(model, *of_batch):
+        weights.append([layer.weight.data.copy() for layer in model.ahead])
+        return real(model, *of_batch)
+    monkeypatch.setattr(Transformer, "loss", loss)
+    run(small_text, tmp_path, "--max_iters 8 --ahead 2")
+    learnt = [[not np.array_equal(a, b) for a, b in zip(before, after)]
+              for before, after in zip(weights, weights[1:])]
+    assert learnt == 4 * [[True, True]] + 3 * [[False, False]]
+    names = {f"{kind}/ahead.{k}.weight" for k in (0, 1)
+             for kind in ("model", "optimizer/m", "optimizer/v")}
+    assert {name for name in arrays(tmp_path / "last.npz") if "ahead" in name} == names
+    assert not any("ahead" in name for name in arrays(tmp_path / "ckpt.npz"))
+    for path, ahead, number in (("last.npz", True, 2), ("last.npz", False, 0),
+                                ("ckpt.npz", True, 0)):
+        assert len(load_checkpoint(tmp_path / path, ahead=ahead).model.ahead) == number
 
 
 def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):

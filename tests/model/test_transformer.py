@@ -43,6 +43,48 @@ def test_training_loss_has_gradients_that_agree_with_central_differences(factor,
     assert mg.gradcheck(f, *state.values(), rtol=1e-6, atol=1e-6, directions=1)
 
 
+def test_loss_looks_ahead_with_its_gradient_alone():
+    model = Transformer(changed(), seed=1, dtype=np.float64)
+    model.look_ahead(3, np.random.default_rng(2))
+    enlarged(model)
+    usual = model.loss(IDS, TARGETS)
+    loss = model.loss(IDS, TARGETS, None, 0.4)
+    assert loss.item() == usual.item() == training_loss(model).item()
+    loss.backward()
+
+    def lowered():
+        x = model.norm(model.states(IDS)).data
+        total = training_loss(model).item()
+        for k, weight in ((1, 0.4), (2, 0.2), (3, 0.1)):
+            logits = x @ model.ahead[k - 1].weight.data.T                       # (B, T, V)
+            p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+            told = [-math.log(p[b, t, TARGETS[b, t + k]]) for b in range(3) for t in range(6 - k)]
+            total += weight * np.mean(told)
+        return total
+    rng = np.random.default_rng(3)
+    for path, p in model.named_parameters():
+        along = rng.standard_normal(p.shape)
+        data = p.data.copy()
+        p.data = data + 1e-5 * along
+        above = lowered()
+        p.data = data - 1e-5 * along
+        slope = (above - lowered()) / 2e-5
+        p.data = data
+        assert slope == pytest.approx((p.grad * along).sum(), rel=1e-6, abs=1e-8), path
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_look_ahead_adds_a_layer_for_each_id_and_changes_no_logits(ahead):
+    model = Transformer(SMALL)
+    usual = model(IDS).data
+    before = sizes()
+    model.look_ahead(ahead, np.random.default_rng(2))
+    assert np.array_equal(model(IDS).data, usual)
+    new = {f"ahead.{k}.weight": (7, 8) for k in range(ahead)}
+    assert {path: p.shape for path, p in model.named_parameters()} == before | new
+    assert all(layer.weight.data.std() > 0.01 for layer in model.ahead)
+
+
 @both_types
 def test_sinusoids_are_added_to_the_embedding_in_its_type(dtype):
     model = Transformer(changed(position="sinusoidal"), dtype=dtype)

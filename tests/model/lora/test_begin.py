@@ -191,6 +191,7 @@ def test_sample_score_count_and_explain_know_an_adapter(trained, facts, tmp_path
                                "qkv, out, up, down; give some of these"),
     ("--lora_alpha 0", "--lora_alpha is above 0, not 0"),
     ("--optimizer muon", "--lora trains by AdamW; leave out --optimizer"),
+    ("--ahead 1", "--lora predicts no more than the next character; leave out --ahead"),
     ("--n_layer 3", "which cannot become 3; leave the flag out")])
 def test_a_run_refuses_an_adapter_that_cannot_be(flags, says, trained, facts, tmp_path, capsys):
     words = ["--init_from", trained, "--data", facts, "--out_dir", tmp_path / "on", *FLAGS, flags]

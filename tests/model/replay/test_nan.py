@@ -12,7 +12,7 @@ from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig
 from model.settings import MODERN
 from model.replay.nan import advice, find_op, record, repeat, replay, restore_step, sentence
 from model.run import Evaluation, State, Step
-from tests.kit import forward_backward, refusal
+from tests.kit import refusal
 
 SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0, batch_size=2)
 # Where NumPy stands in for the kernels, it warns of what these tests make.
@@ -35,9 +35,9 @@ def bad_step(loss=math.nan, norm=math.nan, n=1):
     return Step(12, State(seed=0).before_step(), batches(n), loss, norm)
 
 
-def nan_file(path, model, training):
+def nan_file(path, model, training, optimizer=None):
     save_checkpoint(path, model, CharTokenizer("abcdefghi"), dict(settings=SETTINGS) | training,
-                    finite=False)
+                    optimizer, finite=False)
     return path
 
 
@@ -61,15 +61,21 @@ def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it(
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys):
+@pytest.mark.parametrize("ahead", [0.0, 0.4])
+def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys, ahead):
     model = small(dropout=0.3)
+    if ahead:
+        model.look_ahead(2, np.random.default_rng(1))
     state = State(seed=4)
     step = batches(2)
     state.dropout.random(5)
     before = state.before_step()
-    loss = forward_backward(model, step, state.dropout)
+    losses = [model.loss(x, y, state.dropout, ahead) / len(step) for x, y in step]
+    for loss in losses:
+        loss.backward()
+    loss = sum(loss.item() for loss in losses)
     norm = mg.clip_grad_norm_(model.parameters(), math.inf)
-    then = Step(12, before, step, loss, norm)
+    then = Step(12, before, step, loss, norm, ahead=ahead)
     for p in model.parameters():
         p.grad = None
     for _ in range(2):
@@ -78,7 +84,7 @@ def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys)
     same = record(then, State(seed=4))
     other = same | {"state": state.saved()}
     for training, said in ((same, "the same bit for bit"), (other, "not the same")):
-        path = nan_file(tmp_path / "nan.npz", model, training)
+        path = nan_file(tmp_path / "nan.npz", model, training, mg.AdamW(model.parameters()))
         assert "every value of the step in" in refusal(ValueError, replay, path)
         assert said in capsys.readouterr().out
 
