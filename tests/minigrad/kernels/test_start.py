@@ -26,19 +26,25 @@ def test_what_does_not_say_whether_to_compile_is_named_with_the_remedy():
     assert "at least 0, not 'yes'; set it to 1 for plain" in problem({"NUMBA_DISABLE_JIT": "yes"})
 
 
-@pytest.mark.parametrize("program", ["train.py", "-m model.sample", "-m model.count",
-                                     "-m model.look", "-m model.reverse"])
-def test_a_program_without_threads_ends_in_a_line(program):
-    done = python(*program.split(), NUMBA_NUM_THREADS="0")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr == problem({"NUMBA_NUM_THREADS": "0"}) + "\n"
+def without_threads(*words):
+    """Parameters of a test of a process that is told to have no threads."""
+    mark = pytest.mark.meanwhile(*words, NUMBA_NUM_THREADS="0")
+    return pytest.param(marks=mark, id=words[-1])
 
 
-@pytest.mark.parametrize("package", ["minigrad", "model"])
-def test_whoever_imports_a_package_gets_an_error_that_can_be_caught(package):
-    done = python("-c", f"try: import {package}\nexcept ValueError as error: print(error)",
-                  NUMBA_NUM_THREADS="0")
-    assert done.stdout == problem({"NUMBA_NUM_THREADS": "0"}) + "\n" and done.stderr == ""
+@pytest.mark.parametrize((), [
+    without_threads("train.py"),
+    *(without_threads("-m", f"model.{name}") for name in ("sample", "count", "look", "reverse"))])
+def test_a_program_without_threads_ends_in_a_line(ended):
+    assert ended.returncode == 1 and ended.stdout == ""
+    assert ended.stderr == problem({"NUMBA_NUM_THREADS": "0"}) + "\n"
+
+
+@pytest.mark.parametrize((), [
+    without_threads("-c", f"try: import {package}\nexcept ValueError as error: print(error)")
+    for package in ("minigrad", "model")])
+def test_whoever_imports_a_package_gets_an_error_that_can_be_caught(ended):
+    assert ended.stdout == problem({"NUMBA_NUM_THREADS": "0"}) + "\n" and ended.stderr == ""
 
 
 # A Numba that is there and cannot be used
@@ -69,13 +75,23 @@ BROKEN = {
                                  "it is 0.66.0, and kernels need 0.62 or newer, but not 0.66")}
 
 
-@pytest.mark.parametrize("name, code, said", BROKEN.values(), ids=BROKEN)
-def test_a_numba_that_cannot_be_used_leaves_plain_numpy_and_one_warning(tmp_path, name, code, said):
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text(code)
-    done = python("-c", LOSS, PYTHONPATH=str(tmp_path), NUMBA_DISABLE_JIT="0")
-    assert done.stdout == "False (1, 2)\n" and done.stderr.count("Warning") == 1, done.stderr
-    first, source = done.stderr.splitlines()
+# Before LOSS: in a new folder, a package of this name, of this code.
+PACKAGE = """
+import pathlib, sys
+folder, name, code = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+(folder / name).mkdir(parents=True)
+(folder / name / "__init__.py").write_text(code)
+sys.path.insert(0, str(folder))
+"""
+
+
+@pytest.mark.parametrize("said", [
+    pytest.param(said, id=case, marks=pytest.mark.meanwhile(
+        "-c", PACKAGE + LOSS, f"FOLDER/{case}", name, code, NUMBA_DISABLE_JIT="0"))
+    for case, (name, code, said) in BROKEN.items()])
+def test_a_numba_that_cannot_be_used_leaves_plain_numpy_and_one_warning(said, ended):
+    assert ended.stdout == "False (1, 2)\n" and ended.stderr.count("Warning") == 1, ended.stderr
+    first, source = ended.stderr.splitlines()
     assert ": RuntimeWarning: minigrad computes in plain NumPy" in first and first.endswith(said)
     assert "COMPILED" in source and len(first) < 600
 
