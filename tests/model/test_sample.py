@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -136,10 +137,12 @@ def test_standard_output_input_or_error_may_be_closed(trained, capsys):
     def run(flags):
         return subprocess.run(f"{sys.executable} -m model.sample --out_dir {trained} {flags}",
                               shell=True, capture_output=True, text=True, cwd=ROOT)
-    alone = run("--max_new_tokens 40 2>&-")
+    with ThreadPoolExecutor(3) as at_once:
+        alone, unread, untyped = at_once.map(run, [
+            "--max_new_tokens 40 2>&-", "--max_new_tokens 3 >&-", "--interactive <&-"])
     out, err = sampled(capsys, trained, "--max_new_tokens 40")
     assert "characters a second" in err
     assert alone.returncode == 0
     assert alone.stdout == out
-    assert "Traceback" not in run("--max_new_tokens 3 >&-").stderr
-    assert "standard input is closed" in run("--interactive <&-").stderr.splitlines()[-1]
+    assert "Traceback" not in unread.stderr
+    assert "standard input is closed" in untyped.stderr.splitlines()[-1]

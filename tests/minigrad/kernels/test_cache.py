@@ -7,6 +7,7 @@ import pickle
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -248,7 +249,9 @@ def test_cache_folder_is_another_for_other_settings_of_the_compiler(
 def test_cache_folder_is_that_of_the_settings_in_the_environment(tmp_path):
     place = {"NUMBA_CACHE_DIR": str(tmp_path)}
     settings = [{}, {"NUMBA_LOOP_VECTORIZE": "0"}, {"NUMBA_OPT": "0"}, {"NUMBA_NUM_THREADS": "1"}]
-    usual, *others, again = [python("-c", CODE, **place, **words).stdout for words in settings]
+    with ThreadPoolExecutor(2) as at_once:
+        usual, *others, again = at_once.map(
+            lambda words: python("-c", CODE, **place, **words).stdout, settings)
     assert usual == again and len({usual, *others}) == 3
 
 
