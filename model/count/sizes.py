@@ -4,6 +4,7 @@
 Shapes: L layers, H heads of D channels, C channels in all, V vocabulary, B batch, T time.
 """
 import dataclasses
+import functools
 import math
 from collections import Counter
 
@@ -60,6 +61,7 @@ def _by_part(shapes):
     return parts
 
 
+@functools.lru_cache        # a single count of training asks for them ten times
 def _shapes(config):
     """Return the shapes of all parameters outside the blocks, and of those of the first one."""
     return parameter_shapes(dataclasses.replace(config, n_layer=1))
