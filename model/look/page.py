@@ -35,7 +35,7 @@ MOST_HEADS = 64             # that are tried one by one
 LONGEST = 16                # characters shown of a token
 SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
 FILES = ("look.css", "curves.css", "engine.js", "numbers.js", "field.js", "card.js", "flow.js",
-         "head.js", "worth.js", "write.js", "keep.js", "curves.js", "begin.js")
+         "head.js", "pin.js", "worth.js", "write.js", "keep.js", "curves.js", "begin.js")
 NAV = {"text": "Text", "flow": "Parts", "head": "Head", "write": "Write", "run": "Training",
        "about": "About"}
 LIKELIEST = 8               # predictions shown of each character

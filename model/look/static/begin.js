@@ -21,13 +21,15 @@ const isNumber = (low, high) => (x) => typeof x === "number" && x >= low && x <=
 const isPart = (x) => [...document.querySelectorAll("[data-part]")]
   .some((box) => box.dataset.part === x);
 const [isLayer, isHead, isPlace] = [layers - 1, heads - 1, Infinity].map((x) => isWhole(0, x));
+const isState = (x) => live && x !== null && typeof x === "object";
 // What an address may say.
 const FIELDS = {
   text: (x) => live && typeof x === "string", at: (x) => x === null || isPlace(x),
   layer: isLayer, head: isHead, column: (x) => x === null || isPlace(x),
   off: (x) => Array.isArray(x) && x.every(isPart),
-  drag: (x) => x === null || live && typeof x === "object" && isLayer(x.layer) && isHead(x.head)
+  drag: (x) => x === null || isState(x) && isLayer(x.layer) && isHead(x.head)
     && isPlace(x.row) && isWhole(0, x.row)(x.column) && isNumber(0, 1)(x.weight),
+  pin: (x) => x === null || isState(x) && FIELDS.off(x.off) && FIELDS.drag(x.drag),
   colours: (x) => ["surprise", "attention", ...live ? ["reasons"] : []].includes(x),
   temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
 };
@@ -60,14 +62,15 @@ function recall(event) {
     else bad.push(name);
   }
   const end = live ? Array.from(kept.text).length : ids.length;
-  const places = { at: kept.at - 1, column: kept.column, drag: kept.drag?.row };
+  const places = { at: kept.at - 1, column: kept.column, drag: kept.drag?.row,
+    pin: kept.pin?.drag?.row };
   for (const [name, place] of Object.entries(places)) {
     if (place < end || !Number.isFinite(place)) continue;
     kept[name] = fresh[name];
     bad.push(name);
   }
   kept.at ??= Infinity;
-  kept.off = [...new Set(kept.off)];
+  for (const changes of [kept, kept.pin ?? kept]) changes.off = [...new Set(changes.off)];
   update(kept, null, event ? ["cost"] : []);
   input.setSelectionRange(indexOf(state.at), indexOf(state.at));
   document.querySelector(`[name=colours][value=${kept.colours}]`).checked = true;
@@ -89,7 +92,7 @@ function showOpening() {
   fillLetters();
   spans.forEach((span, row) => {
     const loss = facts.losses[row - 1];
-    if (loss !== undefined && isKnown(start + row)) tint(span, shadeOf(loss / EVEN_LOSS));
+    if (loss !== undefined && isKnown(start + row)) tint(span, shadeOfLoss(loss));
   });
   showWindow();
   showLegend();

@@ -79,23 +79,23 @@ function showNext() {
   showPlace();
   const expected = row < 0 ? []
     : source.expected(row, 8, isKnown(state.at) ? came : undefined);
-  fillBars(expected, came, edit && ((id) => source.probability(row, id)));
+  fillBars(expected, came, isOther() ? (id) => source.probability(row, id) : null);
 }
 
 const small = (...words) => make("small", {}, ...words);
 const more = (...words) => make("small", { class: "more" }, ...words);      // where there is room
 
-let rises = [];                 // by how much each loss of the window rose with what is changed
+let rises = [];                 // by how much each loss of the window rose, whole or pinned to now
 
 /** What the text costs, and what changes of the model cost it. */
 function showCost() {
   const losses = seen.map((_, row) => source.loss(row, true));
-  rises = losses.map((x, row) => edit && x !== null ? x - source.loss(row, false) : 0);
+  rises = losses.map((x, row) => isOther() && x !== null ? x - source.loss(row, false) : 0);
   const count = losses.filter((loss) => loss !== null).length, mean = sumOf(losses) / count;
   const worse = sumOf(rises), words = byId("cost"), on = `on ${counted(count, unit)}`;
   words.replaceChildren();
   if (!count) return;
-  if (!edit) {
+  if (!isOther()) {
     words.append(make("b", {}, nats(mean)), more(` a ${unit}`), small(", "), more(`${on}: `),
       small(mean > EVEN_LOSS ? "worse than a blind guess" : `as a choice among ${
         fixed(Math.exp(mean), 1)} of ${whole(V)}`),
@@ -107,7 +107,8 @@ function showCost() {
     const times = fixed(Math.exp(Math.abs(worse / count)), 2);
     words.append(make("b", {}, `${worse > 0 ? "+" : ""}${nats(worse, 2)}`),
       more(` ${on}`, times === "1.00" ? "" : `: each is ${times} times ${
-        worse > 0 ? "less likely" : "likelier"}`, ` (${nats(mean)})`), unseen(hitsInWords()));
+        worse > 0 ? "less likely" : "likelier"}`, state.pin ? " than pinned" : "",
+    ` (${nats(mean)})`), unseen(hitsInWords()));
   }
 }
 
@@ -115,29 +116,37 @@ function showCost() {
 function hitsInWords() {
   const hardest = likeliest(rises, 3).filter((row) => rises[row] >= 0.005);
   const inWords = hardest.map((row) => {
-    const before = lettersTo(start + row, 12).split("\n").at(-1).trim();
-    const after = before ? `after ‘${before}’` : "at the start of a line";
-    return `${named(seen[row])} ${after}: ${fixed(rises[row], 2)}`;
+    return `${named(seen[row])} ${afterWhat(start + row)}: ${fixed(rises[row], 2)}`;
   });
   return hardest.length ? `.  Hit hardest: ${inWords.join("; ")}.` : ".";
+}
+
+/** Where a letter stands, in words. */
+function afterWhat(place) {
+  const before = lettersTo(place, 12).split("\n").at(-1).trimStart();
+  return before ? `after ‘${before}’` : "at the start of a line";
 }
 
 // ---- The text in small, while the field is out of view
 
 const glance = byId("glance"), glanceWords = byId("glance-words");
 
+/** The window's letters once more, in their colours. */
+const copied = () => spans.map((span, row) => {
+  const copy = span.cloneNode();
+  copy.textContent = inText(start + row);
+  return copy;
+});
+
 function showGlance() {
   glanceWords.textContent = "";
   if (glance.hidden || !ids) return;
-  const copies = spans.map((span, row) => {
-    const copy = span.cloneNode();
-    copy.textContent = inText(start + row);
-    return copy;
-  });
+  const copies = copied();
   const chosen = copies[state.at - start] ?? chosenLetter().cloneNode(true);
   glance.replaceChildren(...copies, copies.includes(chosen) ? "" : chosen);
-  const isWorse = edit && state.colours === "surprise";
-  if (isWorse) glanceWords.append("Orange: worse", more(withChanges()), ".  Blue: better.");
+  const isWorse = isOther() && state.colours === "surprise";
+  if (isWorse) glanceWords.append("Orange: worse", more(state.pin ? " than pinned"
+    : ` with ${changesInWords(state)}`), ".  Blue: better.");
   const isHit = isWorse && !isLast() && rises.some((rise) => Math.abs(rise) >= 0.005);
   scrollGlance(isHit ? copies : [chosen], isHit ? rises.map(Math.abs) : [1]);
 }
@@ -151,12 +160,6 @@ function scrollGlance(copies, counts) {
   glance.scrollTop = lines[sums.indexOf(Math.max(...sums))] - glance.firstChild.offsetTop;
 }
 
-/** What is changed, in words. */
-function withChanges() {
-  const { off, drag } = state;
-  return off.length === 1 && !drag ? ` without ${partName(off[0])}` : " with these changes";
-}
-
 // It is out of view if half of it has gone, at the top or behind the card of a narrow page.  What is
 // still to come, below the screen, counts as in view.
 new IntersectionObserver((entries) => {
@@ -165,9 +168,16 @@ new IntersectionObserver((entries) => {
 }, { threshold: [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6], rootMargin: "-20% 0px 1000000px" })
   .observe(letters.parentElement);
 
-/** What is changed, each to be set back. */
+/** What is changed, in words. */
+function changesInWords({ off, drag }) {
+  const parts = off.length > 3 ? [`${off.length} parts off`]
+    : off.map((part) => `${partName(part)} off`);
+  return joinNames([...parts, ...drag ? ["a weight moved"] : []]) || "all parts on";
+}
+
+/** What is changed or pinned, each to be set back. */
 function showChanges() {
-  const { off, drag } = state, list = byId("changes");
+  const { off, drag, pin } = state, list = byId("changes");
   const chip = (words, news) => make("li", {}, button(() => update(news, true, ["cost"]),
     `${words} `, make("span", { "aria-hidden": "true" }, "✕"),
     unseen(", set it back")));
@@ -175,6 +185,7 @@ function showChanges() {
     list.append(...off.length > 3 ? [chip(`${off.length} parts off`, { off: [] })]
       : off.map((part) => chip(`${partName(part)} off`,
         { off: off.filter((other) => other !== part) })));
+    if (pin) list.append(chip("pinned", { pin: null }));
     if (!drag) return;
     const outside = edit?.drag ? "" : ", outside the window";
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${

@@ -7,6 +7,9 @@ const on = (id, event, act) => byId(id).addEventListener(event, act);
 /** A shade for a number from -1 to 1. */
 const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
 
+/** The shade of a surprise; none for the one of an unknown letter. */
+const shadeOfLoss = (loss) => loss === null ? null : shadeOf(loss / EVEN_LOSS);
+
 // ---- Unknown characters, and those that cannot be seen or turn the words around them
 
 const RIGHT_TO_LEFT = /^\P{L}*[\p{sc=Hebrew}\p{sc=Arabic}\p{sc=Syriac}\p{sc=Thaana}\p{sc=Nko}]/u;
@@ -74,9 +77,8 @@ function colourLetters() {
   if (colours === "surprise") {
     for (; spans.coloured < rows; spans.coloured++) {
       const i = spans.coloured, loss = source.loss(i, true);
-      if (loss === null) tint(spans[i], null);
-      else tint(spans[i], edit ? shadeOf((loss - source.loss(i, false)) / 2)
-        : shadeOf(loss / EVEN_LOSS));
+      tint(spans[i], isOther() && loss !== null ? shadeOf((loss - source.loss(i, false)) / 2)
+        : shadeOfLoss(loss));
     }
     if (rows === seen.length) showGlance();
     return;
@@ -105,7 +107,8 @@ function showWindow() {
 function showLegend() {
   const both = [...blue].reverse().concat(orange);
   const [words, colours, ...marks] = {
-    surprise: edit ? [`How much worse each ${unit} is foreseen with your changes than without.`,
+    surprise: isOther() ? [`How much worse each ${unit} is foreseen ${state.pin ? "now than pinned"
+      : "with your changes than without"}.`,
       both, "better by 2 nats", "worse by 2 nats"]
       : [`How much a ${unit} surprised the model: its loss.  One nat more: 2.7 times less likely.`,
         orange, "0 nats: foreseen", `${fixed(EVEN_LOSS, 1)} nats: a blind guess`],
@@ -143,7 +146,7 @@ function placeOf(index) {
 function typed() {
   const text = input.value;
   const at = Array.from(text.slice(0, input.selectionEnd)).length;
-  update({ text, at, column: null, drag: keptDrag(pieces, Array.from(text)) }, false);
+  update({ text, at, column: null, ...keptDrags(pieces, Array.from(text)) }, false);
   followCursor();
 }
 
@@ -154,12 +157,15 @@ function followCursor() {
   field.scrollTop = bounded(field.scrollTop, low, top);
 }
 
-/** The dragged weight, as long as all that its row reads stands as before. */
-function keptDrag(before, after) {
-  const { drag } = state;
-  const isLost = drag && before.slice(0, drag.row + 1).some((piece, i) => piece !== after[i]);
-  tell("released", isLost && "The weight is set back: its letters have changed.");
-  return isLost ? null : drag;
+/** The dragged weights, now and pinned, as long as all that their rows read stands as before. */
+function keptDrags(before, after) {
+  const { drag, pin } = state;
+  const isLost = (drag) => drag && before.slice(0, drag.row + 1).some((piece, i) =>
+    piece !== after[i]);
+  tell("released", (isLost(drag) || isLost(pin?.drag))
+    && "The weight is set back: its letters have changed.");
+  return { drag: isLost(drag) ? null : drag,
+    pin: isLost(pin?.drag) ? { ...pin, drag: null } : pin };
 }
 
 let isSetting = false;          // each line of what is set is told as if it were typed

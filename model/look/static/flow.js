@@ -88,4 +88,5 @@ function drawAtOnce() {
   colourLetters();
   showHead();
   for (const _ of drawHeads());
+  for (const _ of showPair());
 }

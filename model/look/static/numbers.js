@@ -9,15 +9,16 @@ const named = (id) => facts.vocabulary[id][1];
 
 // What an address keeps.  Places count from 0; `at` is the one whose prediction is shown, `column`
 // the one that is looked at, null for the one that is looked at most.  `off` names what is switched
-// off: "ngrams", "0.attention", "0.mlp", or a layer and a head, "0.3".
+// off: "ngrams", "0.attention", "0.mlp", or a layer and a head, "0.3".  `pin` is an earlier { off,
+// drag } that all is compared with, in place of the whole model.
 const fresh = {
   text: facts.text, at: Infinity, layer: facts.best[0], head: facts.best[1], column: null, off: [],
-  drag: null, colours: "surprise", temperature: 0.8, top_k: V, top_p: 1,
+  drag: null, pin: null, colours: "surprise", temperature: 0.8, top_k: V, top_p: 1,
 };
 const state = { ...fresh };
 // What follows from it: characters or tokens as they are written, their ids, the window that
-// predicts the chosen place, and what is changed in the model there.
-let pieces, ids, start, seen, edit;
+// predicts the chosen place, and what is changed there in the model, and in the pinned one.
+let pieces, ids, start, seen, edit, pinned;
 
 const isKnown = (place) => !live || idOf.has(pieces[place]);
 const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
@@ -36,38 +37,43 @@ function settle() {
   start = windowStart(state.at, block);
   seen = ids.slice(start, start + block);
   edit = changeFrom(start);
+  pinned = state.pin && changeFrom(start, state.pin);
 }
+
+/** Whether the model differs from the pinned one, or from the whole one if none is pinned. */
+const isOther = () => edit?.key !== pinned?.key;
 
 /** What is changed in a window that begins there, as engine.js asks it, or null. */
 function changeFrom(start, { off, drag } = state) {
   const inside = drag && drag.column >= start && drag.row < start + block;
   const moved = inside && { ...drag, row: drag.row - start, column: drag.column - start };
-  return off.length || inside ? { key: JSON.stringify([off, moved]), drag: moved,
+  return off.length || inside ? { key: JSON.stringify([[...off].sort(), moved]), drag: moved,
     off: (...names) => off.includes(names.join(".")) } : null;
 }
 
-// ---- A living model.  Its caches: as it is, changed, tried in idle time, and of what is saved
+// ---- A living model.  Its caches: whole or pinned, as it is now, tried in idle time, and of what
+// is saved
 
 let model;
-const [plain, edited, tried, kept] = [0, 0, 0, 0].map(() => live && new Cache(facts.config));
-const cacheOf = (changed) => changed && edit ? edited : plain;
+const [reference, edited, tried, kept] = [0, 0, 0, 0].map(() => live && new Cache(facts.config));
+const cacheOf = (changed) => changed && isOther() ? edited : reference;
 
 const lossAt = (row, cache) => row && isKnown(start + row)
   ? lossOf(cache.logitsOf(row - 1), ids[start + row]) : null;
 
 const computed = {
   /** Read the first T of the window, a piece at a time; return whether some are left. */
-  read: (T) => [model.read(plain, seen, null, T), edit && model.read(edited, seen, edit, T)]
-    .some(Boolean),
-  rows: () => Math.min(plain.ids.length, cacheOf(true).ids.length),
+  read: (T) => [model.read(reference, seen, pinned, T),
+    isOther() && model.read(edited, seen, edit, T)].some(Boolean),
+  rows: () => Math.min(reference.ids.length, cacheOf(true).ids.length),
   /** -log p of what stands in a row of the window, or after its last; null if it is unknown. */
   loss: (row, changed) => lossAt(row, cacheOf(changed)),
   /** The likeliest ids after a row and their probabilities, and of `also` in any case. */
-  expected(row, count, also) {
-    const p = softmax(Float64Array.from(cacheOf(true).logitsOf(row)));
+  expected(row, count, also, changed = true) {
+    const p = softmax(Float64Array.from(cacheOf(changed).logitsOf(row)));
     return likeliest(p, count, also).map((id) => [id, p[id]]);
   },
-  probability: (row, id) => softmax(Float64Array.from(plain.logitsOf(row)))[id],
+  probability: (row, id) => softmax(Float64Array.from(reference.logitsOf(row)))[id],
   /** The likeliest id, and its probability, if the model stopped before block 1, after it ... */
   depths: (row) => cacheOf(true).stream.map((x) => {
     const C = facts.config.n_embd, q = softmax(model.output(x.slice(row * C, (row + 1) * C)));
@@ -217,6 +223,8 @@ function* showAll() {
   showChanges();
   showSwitches();
   yield;
+  yield* showPair();
+  yield;
   showHead();
   yield;
   showMap();
@@ -224,6 +232,7 @@ function* showAll() {
   showWorths();
   yield;
   showTried();
+  if (state.pin && untold.includes("cost")) untold = [...untold, "parting"];
   const news = untold.map((id) => byId(id).textContent).join("  ");
   if (news) byId("status").textContent = news;
   untold = [];

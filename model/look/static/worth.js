@@ -56,9 +56,7 @@ function showWorths(count = tiles.length) {
     track.firstChild.classList.toggle("below", harms);
   }
   const part = ids.length > block ? live ? " coloured part of the" : " first part of the" : "";
-  const changes = [...state.off.map((name) => `${partName(name)} off`),
-    ...edit?.drag ? ["a weight moved"] : []];
-  const as = changes[1] ? ", with your changes" : changes[0] ? `, with ${changes[0]}` : "";
+  const as = edit ? `, with ${changesInWords({ off: state.off, drag: edit.drag })}` : "";
   const without = `Below each head: how much likelier the${part} text is with it than without it${
     as}.  One nat is 2.7 times.`;
   const waiting = !live ? "" : `  Measuring: ${found.size} of ${counted(count, "head")} so far.`;

@@ -62,7 +62,7 @@ function writeLetter() {
   last = drawAtCursor(Math.random());
   const before = [...last.before, facts.characters[last.drawn]], all = [...before, ...last.rest];
   const text = all.join(""), at = before.length;
-  Object.assign(state, { text, at, column: null, drag: keptDrag(pieces, all) });
+  Object.assign(state, { text, at, column: null, ...keptDrags(pieces, all) });
   settle();
   last.found = circumstances();
   writing.left--;

@@ -40,6 +40,28 @@ def dragged(page, column, weight):
         byId('weight').dispatchEvent(new Event('input')); for (const _ of job);""", column, weight)
 
 
+def without(model, part):
+    """The model without a part, by weights that are 0."""
+    same = Transformer(model.config)
+    same.load_state_dict({name: p.data.copy() for name, p in model.named_parameters()})
+    layer, _, what = part.partition(".")
+    if part == "ngrams":
+        same.ngram_embedding.weight.data[:] = 0
+    elif what == "mlp":
+        same.blocks[int(layer)].mlp.down.weight.data[:] = 0
+    else:
+        columns = same.blocks[int(layer)].attention.out.weight.data.reshape(
+            model.config.n_embd, model.config.n_head, -1)
+        columns[:, slice(None) if what == "attention" else int(what)] = 0
+    return same
+
+
+def after(page, action):
+    """Do something, and wait until the address holds what it changed."""
+    page.execute_script(action)
+    page.execute_async_script("setTimeout(arguments[0], 300)")
+
+
 def plain(text):
     return text.replace("\u00a0", " ")
 

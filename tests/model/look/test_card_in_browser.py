@@ -44,7 +44,8 @@ def wide(driver, tmp_path):
 @pytest.mark.parametrize("width, height", SIZES)
 def test_no_tab_stop_and_no_letter_that_is_typed_lies_under_the_card(page, width, height):
     from selenium.webdriver.common.action_chains import ActionChains
-    page.execute_script("update({off: ['0.1']}); for (const _ of job); byId('log').open = true;")
+    page.execute_script("update({off: ['0.1'], pin: {off: [], drag: null}}); for (const _ of job);"
+                        "byId('log').open = true;")
     resize(page, width, height)
     page.execute_script("scrollTo(0, 0)")
     reached, covered = set(), []
@@ -87,7 +88,8 @@ def test_the_card_has_the_letters_in_their_colours_only_while_the_field_is_out_o
     wide.execute_script("setOff('0.1', true); for (const _ of job);")
     assert of(wide, same) == [200, True, True]
     assert of(wide, "spans.map((x) => x.style.backgroundColor)") != before
-    assert of(wide, "glanceWords.textContent") == "Orange: worse without head 1.2.  Blue: better."
+    assert of(wide, "glanceWords.textContent") == (
+        "Orange: worse with head 1.2 off.  Blue: better.")
     assert of(wide, """((a) => [blue, orange].map((ramp) => ramp.some((x) => a.has(css(x)
         .replaceAll(' ', ', ')))).join())(new Set([...glance.children].map((x) =>
         x.style.backgroundColor)))""") == "true,true"
@@ -135,13 +137,14 @@ def test_a_dragged_weight_is_seen_in_the_letters_of_the_card(wide):
     dragged(wide, 3, 0.9)
     largest = of(wide, "rises.indexOf(rises.reduce((a, b) => Math.abs(b) > Math.abs(a) ? b : a))")
     assert largest >= 100 and of(wide, f"{SEEN}({largest})")
-    assert of(wide, "glanceWords.textContent") == "Orange: worse with these changes.  Blue: better."
+    assert of(wide, "glanceWords.textContent") == (
+        "Orange: worse with a weight moved.  Blue: better.")
 
 
 def test_what_was_hit_hardest_is_heard_and_not_seen(page):
     typed(page, "the quick\nthe fox")
     page.execute_script("""ids = seen = [...'the quick\\nthe fox'].map((c) => idOf.get(c));
-        start = 0; edit = {}; pieces = [...'the quick\\nthe fox'];
+        start = 0; edit = {key: 'x'}; pieces = [...'the quick\\nthe fox'];
         const rises = {3: 2, 10: 4, 16: 3};
         source.loss = (row, changed) => row ? 1 + changed * (rises[row] ?? 0) : null;
         showCost();""")

@@ -16,8 +16,8 @@ from model.generation import window_start
 from model.look import weights
 from model.score.text import text_losses
 from tests.browser import asked, of, prefer, press, resize
-from tests.model.look.pages import (LETTERS, MODERN, ON_PAPER, dragged, maps_of, of_kind,
-                                    opened_page, plain, typed)
+from tests.model.look.pages import (LETTERS, MODERN, ON_PAPER, after, dragged, maps_of, of_kind,
+                                    opened_page, plain, typed, without)
 
 pytestmark = pytest.mark.needs("browser")
 KINDS = {
@@ -70,7 +70,7 @@ def test_what_is_typed_after_a_change_is_what_is_read_at_once(page, run):
         start = of(page, "start")
         with mg.no_grad():
             expected = run.model(run.tokenizer.encode(text)[start:]).data[-1]
-        found = np.array(of(page, "[...plain.logitsOf(plain.ids.length - 1)]"))
+        found = np.array(of(page, "[...reference.logitsOf(reference.ids.length - 1)]"))
         assert abs(found - expected).max() < 1e-5
         loss = text_losses(run.model, np.array(of(page, "seen"))).mean()
         assert plain(of(page, "$('#cost').textContent")).startswith(f"{loss:.3f} nats a character")
@@ -92,22 +92,6 @@ def test_draw_takes_what_python_does_of_equal_logits_too(page, settings, u):
             const {drawn, probabilities} = draw(Float64Array.from(logits), u, t, k ?? 9, p ?? 1);
             return [drawn, [...probabilities]];""", logits, u, *settings)
         assert found[0] == drawn and np.allclose(found[1], p, atol=1e-12), logits
-
-
-def without(model, part):
-    """The model without a part, by weights that are 0."""
-    same = Transformer(model.config)
-    same.load_state_dict({name: p.data.copy() for name, p in model.named_parameters()})
-    layer, _, what = part.partition(".")
-    if part == "ngrams":
-        same.ngram_embedding.weight.data[:] = 0
-    elif what == "mlp":
-        same.blocks[int(layer)].mlp.down.weight.data[:] = 0
-    else:
-        columns = same.blocks[int(layer)].attention.out.weight.data.reshape(
-            model.config.n_embd, model.config.n_head, -1)
-        columns[:, slice(None) if what == "attention" else int(what)] = 0
-    return same
 
 
 @pytest.mark.parametrize("part", ["1.1", "1.attention", "1.mlp", "ngrams"])
@@ -279,7 +263,8 @@ def test_heads_are_measured_with_what_is_off_and_a_head_that_is_off_by_putting_i
     assert abs(found["0.0"] - (without_any - without_1)) < 1e-5
     assert abs(found["0.1"] - (without_1 - with_both)) < 1e-5
     assert abs(found["0.0"] - (without_0 - with_both)) > 1e-3
-    assert "with your changes" in of(page, "$('#worth-words').textContent")
+    assert "without it, with head 1.2 off and MLP of block 1 off.  " in of(
+        page, "$('#worth-words').textContent")
     shown = of(page, "tiles.map(({ worth }) => worth.textContent)")
     assert [plain(text) for text in shown] == [
         f"{'worth' if x > 0 else 'harms'} {abs(x):.1f} nats" for x in found.values()]
@@ -466,7 +451,7 @@ def test_a_key_puts_an_end_to_what_was_done_for_the_one_before(page, run):
         setTimeout(() => done(ends), 1000);""")
     with mg.no_grad():
         expected = run.model(run.tokenizer.encode("the quick brown ")[of(page, "start"):]).data
-    assert abs(expected[-1] - of(page, "[...plain.logitsOf(seen.length - 1)]")).max() < 1e-5
+    assert abs(expected[-1] - of(page, "[...reference.logitsOf(seen.length - 1)]")).max() < 1e-5
     assert ends == 1
 
 
@@ -510,7 +495,7 @@ def test_the_pieces_of_the_line_are_one_tab_stop_and_are_taken_by_keys(page):
     typed(page, "the")
     pieces = "$$('#line button').map((x) => x.ariaLabel)"
     assert of(page, pieces) == of(page, """source.expected(2, V).sort((a, b) => a[0] - b[0])
-        .map(([id]) => `${named(id)} ${share(draw(plain.logitsOf(2), 0, 0.8, V, 1)
+        .map(([id]) => `${named(id)} ${share(draw(reference.logitsOf(2), 0, 0.8, V, 1)
             .probabilities[id])}`)""")
     stops = of(page, "$$('#line [tabindex=\"0\"]').map((x) => x.ariaLabel)")
     assert stops == of(page, """[...$$('#line button')].sort((a, b) =>
@@ -626,15 +611,15 @@ def test_letters_that_are_written_one_by_one_are_taken_back_one_by_one(page):
 def test_work_is_cut_so_that_no_piece_shows_two_parts_of_the_page(page):
     page.execute_script("""window.shownIn = [[]];
         for (const name of ['fillLetters', 'showLegend', 'showNext', 'showWrite', 'showCost',
-                            'showSwitches', 'showHead', 'showMap', 'showWorths']) {
+                            'showSwitches', 'fillSide', 'showHead', 'showMap', 'showWorths']) {
           const before = window[name];
           window[name] = (...words) => { shownIn.at(-1).push(name); return before(...words); };
         }
-        update({off: ['0.1']});
+        update({off: ['0.1'], pin: {off: [], drag: null}});
         shownIn.push([]);
         for (const _ of job) shownIn.push([]);""")
     shown = [piece for piece in of(page, "shownIn") if piece]
-    assert len(shown) > 8 and all(len(set(piece)) == 1 for piece in shown), shown
+    assert len(shown) > 10 and all(len(piece) == 1 for piece in shown), shown
 
 
 def test_a_reader_who_types_or_moves_ends_what_is_written_and_one_who_switches_does_not(page):
@@ -707,12 +692,6 @@ def test_focus_stays_where_something_was_set_back(page):
     assert of(page, "tiles[1].tile === document.activeElement && state.head") == 1
 
 
-def after(page, action):
-    """Do something, and wait until the address holds what it changed."""
-    page.execute_script(action)
-    page.execute_async_script("setTimeout(arguments[0], 300)")
-
-
 def test_back_and_forward_go_through_what_was_chosen(page):
     from selenium.webdriver.support.wait import WebDriverWait
     typed(page, "the quick")
@@ -761,6 +740,9 @@ def test_an_address_brings_back_all_but_a_long_text(page, driver):
     ('{"at":15,"column":14}', ""), ('{"top_k":"abc","top_p":0}', "top_k, top_p"),
     ('{"drag":{"layer":0,"head":0,"row":5}}', "drag"),
     ('{"drag":{"layer":0,"head":0,"row":5,"column":1,"weight":5}}', "drag"),
+    ('{"pin":{"off":[]}}', "pin"), ('{"pin":{"off":["9.mlp"],"drag":null},"at":3.5}', "pin, at"),
+    ('{"pin":["0.1"]}', "pin"),
+    ('{"pin":{"off":[],"drag":{"layer":0,"head":0,"row":15,"column":1,"weight":1}}}', "pin"),
     ('{"colours":"red","__proto__":{"a":1},"top_p":null}', "colours, __proto__, top_p")])
 def test_an_address_is_checked_field_by_field_and_what_is_bad_is_named(page, driver, ending, bad):
     address = driver.current_url.split("#")[0]
@@ -768,8 +750,8 @@ def test_an_address_is_checked_field_by_field_and_what_is_bad_is_named(page, dri
     driver.get(f"{address}#{ending}")
     after(page, "")
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
-    assert of(page, "[state.text, state.off, state.drag, state.at]") == [
-        "the quick brown", [], None, 15]
+    assert of(page, "[state.text, state.off, state.drag, state.pin, state.at]") == [
+        "the quick brown", [], None, None, 15]
     assert of(page, "$('#address').hidden") == (not bad)
     assert f"({bad})" in of(page, "$('#address').textContent") or not bad
     wrote(page, 1)
