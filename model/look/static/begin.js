@@ -21,15 +21,16 @@ const isNumber = (low, high) => (x) => typeof x === "number" && x >= low && x <=
 const isPart = (x) => [...document.querySelectorAll("[data-part]")]
   .some((box) => box.dataset.part === x);
 const [isLayer, isHead, isPlace] = [layers - 1, heads - 1, Infinity].map((x) => isWhole(0, x));
-const isState = (x) => live && x !== null && typeof x === "object";
+const orNone = (isRight) => (x) => x === null || isRight(x);
+const isObject = (x) => live && typeof x === "object";
 // What an address may say.
 const FIELDS = {
-  text: (x) => live && typeof x === "string", at: (x) => x === null || isPlace(x),
-  layer: isLayer, head: isHead, column: (x) => x === null || isPlace(x),
-  off: (x) => Array.isArray(x) && x.every(isPart),
-  drag: (x) => x === null || isState(x) && isLayer(x.layer) && isHead(x.head)
-    && isPlace(x.row) && isWhole(0, x.row)(x.column) && isNumber(0, 1)(x.weight),
-  pin: (x) => x === null || isState(x) && FIELDS.off(x.off) && FIELDS.drag(x.drag),
+  text: (x) => live && typeof x === "string", at: orNone(isPlace),
+  layer: isLayer, head: isHead, column: orNone(isPlace),
+  off: (x) => Array.isArray(x) && x.every(isPart) && new Set(x).size === x.length,
+  drag: orNone((x) => isObject(x) && isLayer(x.layer) && isHead(x.head)
+    && isPlace(x.row) && isWhole(0, x.row)(x.column) && isNumber(0, 1)(x.weight)),
+  pin: orNone((x) => isObject(x) && FIELDS.off(x.off) && FIELDS.drag(x.drag)),
   colours: (x) => ["surprise", "attention", ...live ? ["reasons"] : []].includes(x),
   temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
 };
@@ -70,7 +71,6 @@ function recall(event) {
     bad.push(name);
   }
   kept.at ??= Infinity;
-  for (const changes of [kept, kept.pin ?? kept]) changes.off = [...new Set(changes.off)];
   update(kept, null, event ? ["cost"] : []);
   input.setSelectionRange(indexOf(state.at), indexOf(state.at));
   document.querySelector(`[name=colours][value=${kept.colours}]`).checked = true;
@@ -91,8 +91,7 @@ function showOpening() {
   settle();
   fillLetters();
   spans.forEach((span, row) => {
-    const loss = facts.losses[row - 1];
-    if (loss !== undefined && isKnown(start + row)) tint(span, shadeOfLoss(loss));
+    tint(span, shadeOfLoss(isKnown(start + row) ? facts.losses[row - 1] ?? null : null));
   });
   showWindow();
   showLegend();
@@ -116,8 +115,8 @@ async function begin() {
   recall();
   const isMeasured = !live || state.text === facts.text && start === 0 && !edit;     // by Python
   if (!isMeasured || !facts.worths) return;
-  worths = { key: measuredKey(),
-    found: new Map(facts.worths.map((worth, i) => [tiles[i].name, worth])) };
+  worths.key = measuredKey();
+  worths.found = new Map(facts.worths.map((worth, i) => [tiles[i].name, worth]));
   showWorths();
 }
 

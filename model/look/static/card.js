@@ -2,6 +2,7 @@
 
 const share = (p) => p < 5e-4 ? "<\u00a00.1\u00a0%" : `${(100 * p).toFixed(1)}\u00a0%`;
 const nats = (x, digits = 3) => `${fixed(x, digits)}\u00a0nats`;
+const signed = (x) => `${x > 0 ? "+" : ""}${fixed(x, 2)}`;
 const sumOf = (numbers) => numbers.reduce((a, b) => a + b, 0);
 const headName = (layer, head) => `head ${layer + 1}.${head + 1}`;
 
@@ -46,7 +47,7 @@ function bar(list, name, x, value, before = null) {
 function fillBars(expected, came, before = null) {
   byId("next").replaceChildren();
   for (const [id, p] of expected) {
-    const was = before?.(id), gain = 100 * (p - was);
+    const was = before?.get(id), gain = 100 * (p - was);
     const value = [share(p), ...before ? [" ", small(gain < 0.05 ? "" : "+", fixed(gain, 1))] : []];
     bar(byId("next"), glyph(id), p, value, was ?? null).classList.toggle("came", id === came);
   }
@@ -79,7 +80,8 @@ function showNext() {
   showPlace();
   const expected = row < 0 ? []
     : source.expected(row, 8, isKnown(state.at) ? came : undefined);
-  fillBars(expected, came, isOther() ? (id) => source.probability(row, id) : null);
+  fillBars(expected, came, isOther() && row >= 0
+    ? new Map(source.expected(row, V, undefined, false)) : null);
 }
 
 const small = (...words) => make("small", {}, ...words);
@@ -105,7 +107,7 @@ function showCost() {
       + "expected at the cursor may change: see above."));
   } else {
     const times = fixed(Math.exp(Math.abs(worse / count)), 2);
-    words.append(make("b", {}, `${worse > 0 ? "+" : ""}${nats(worse, 2)}`),
+    words.append(make("b", {}, `${signed(worse)}\u00a0nats`),
       more(` ${on}`, times === "1.00" ? "" : `: each is ${times} times ${
         worse > 0 ? "less likely" : "likelier"}`, state.pin ? " than pinned" : "",
     ` (${nats(mean)})`), unseen(hitsInWords()));

@@ -90,6 +90,7 @@ function colourLetters() {
       : colours === "reasons" ? shadeOfReason(i) : null);
   });
   showGlance();
+  showTried();
 }
 
 /** Which part of a long text is read, and what is unknown in it. */
@@ -159,13 +160,12 @@ function followCursor() {
 
 /** The dragged weights, now and pinned, as long as all that their rows read stands as before. */
 function keptDrags(before, after) {
-  const { drag, pin } = state;
-  const isLost = (drag) => drag && before.slice(0, drag.row + 1).some((piece, i) =>
-    piece !== after[i]);
-  tell("released", (isLost(drag) || isLost(pin?.drag))
-    && "The weight is set back: its letters have changed.");
-  return { drag: isLost(drag) ? null : drag,
-    pin: isLost(pin?.drag) ? { ...pin, drag: null } : pin };
+  const kept = (drag) => drag && before.slice(0, drag.row + 1).every((piece, i) =>
+    piece === after[i]) ? drag : null;
+  const drag = kept(state.drag), pin = state.pin && { ...state.pin, drag: kept(state.pin.drag) };
+  const isLost = drag !== state.drag || pin?.drag !== state.pin?.drag;
+  tell("released", isLost && "The weight is set back: its letters have changed.");
+  return { drag, pin };
 }
 
 let isSetting = false;          // each line of what is set is told as if it were typed

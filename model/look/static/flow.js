@@ -40,9 +40,9 @@ function fillTile(layer, head) {
   const { name: called, does } = facts.heads[layer][head], canvas = make("canvas");
   const worth = make("span"), track = make("span", { class: "track", hidden: "" },
     make("span", { class: "fill" }));
-  const more = make("span", { class: "unseen" }, `, ${headName(layer, head)} ${does}`);
   const tile = button(() => update({ layer, head, column: null }), canvas,
-    make("span", { class: "called" }, called), worth, track, more);
+    make("span", { class: "called" }, called), worth, track,
+    unseen(`, ${headName(layer, head)} ${does}`));
   tile.className = "head";
   const name = `${layer}.${head}`, power = toggle(name, headName(layer, head));
   return { layer, head, name, canvas, tile, power, worth, track };

@@ -69,6 +69,8 @@ function lookedAt(look) {
   return look.reduce((best, x, s) => x > look[best] ? s : best, 0);
 }
 
+const chosenColumn = () => lookedAt(lookOf(queryRow()));
+
 function showHead() {
   const { layer, head } = state, row = queryRow();
   const { does } = facts.heads[layer][head], list = byId("most"), slider = byId("weight");
@@ -98,7 +100,7 @@ function showHead() {
 function showMap() {
   const row = queryRow();
   paintHead(picture, source.weights(state.layer, state.head, 0, seen.length));
-  drawMap(row, row < 0 ? 0 : lookedAt(lookOf(row)));
+  drawMap(row, row < 0 ? 0 : chosenColumn());
 }
 
 /** The map, with letters along both axes (or places, where there is no room), and frames. */
@@ -139,22 +141,25 @@ function drawMap(row, column) {
   pen.strokeRect(margin + column * cell - 1, 3 + row * cell, cell + 2, cell + 2);
 }
 
+const chooseCell = (row, column, told) =>
+  update({ at: start + row + 1, column: start + Math.min(row, column) }, true, told);
+
 canvas.addEventListener("click", (event) => {
   const [column, row] = [event.offsetX - plot.left, event.offsetY - plot.top].map((x) =>
     Math.floor(x / plot.cell));
   if (row < 0 || column < 0 || row >= seen.length || column >= seen.length) return;
-  update({ at: start + row + 1, column: start + Math.min(row, column) });
+  chooseCell(row, column);
 });
 byId("map").addEventListener("keydown", (event) => {
   const row = Math.max(0, queryRow()), to = moved(event, row, lookedAt(lookOf(row)));
   if (!to || !seen.length) return;
   const [r, c] = to.map((x) => bounded(x, 0, seen.length - 1));
   if (windowStart(start + r + 1, block) !== start) return;
-  update({ at: start + r + 1, column: start + Math.min(r, c) }, true, ["look"]);
+  chooseCell(r, c, ["look"]);
 });
 function drag(step, told) {
   const { layer, head } = state, row = queryRow(), weight = Number(byId("weight").value);
-  const column = start + lookedAt(lookOf(row));
+  const column = start + chosenColumn();
   update({ column, drag: { layer, head, row: start + row, column, weight } }, step, told);
 }
 on("weight", "input", () => drag(null));

@@ -73,7 +73,6 @@ const computed = {
     const p = softmax(Float64Array.from(cacheOf(changed).logitsOf(row)));
     return likeliest(p, count, also).map((id) => [id, p[id]]);
   },
-  probability: (row, id) => softmax(Float64Array.from(reference.logitsOf(row)))[id],
   /** The likeliest id, and its probability, if the model stopped before block 1, after it ... */
   depths: (row) => cacheOf(true).stream.map((x) => {
     const C = facts.config.n_embd, q = softmax(model.output(x.slice(row * C, (row + 1) * C)));
@@ -199,6 +198,7 @@ function* show() {
   if (!live) return;
   if (isWriting()) yield* writeOn();
   yield PAUSE;
+  if (byId("why").open) yield* measureParts();
   if (state.colours === "reasons") yield* explain();
   yield* measureHeads();
 }

@@ -9,15 +9,14 @@ on("pin", "click", () => {
 function* showPair() {
   const { pin } = state;
   byId("pin").textContent = pin ? "Unpin" : "Pin this state";
-  byId("pin-words").textContent = pin ? "" : "Pin it, change something, and see both side by side.";
   byId("pair").hidden = !pin;
   if (!pin) return;
   const row = yield* parting();
   byId("parting").textContent = isOther() ? partingWords(row)
     : `Pinned: ${changesInWords(pin)}.  Now change something, and see here where the two part.`;
-  fillSide("pinned", `Pinned: ${changesInWords(pin)}`, false, row);
+  fillSide("pinned", pin, row);
   yield;
-  fillSide("now", `Now: ${changesInWords(state)}`, true, row);
+  fillSide("now", state, row);
 }
 
 /** The likeliest id after a row, and its probability. */
@@ -35,23 +34,21 @@ function* parting() {
 function partingWords(row) {
   if (!row) return `Both would go on with the same ${unit} everywhere.`;
   const place = start + row;
-  const [before, now] = [false, true].map((changed) => {
-    const [id, p] = bestOf(row - 1, changed);
-    return `${quoted(id)} (${share(p)})`;
-  });
-  const came = place < ids.length ? `  The text has ${nameOf(place)} there.` : "";
+  const [before, now] = [false, true].map((changed) => bestOf(row - 1, changed))
+    .map(([id, p]) => `${quoted(id)} (${share(p)})`);
   return `They part first ${afterWhat(place)}: pinned would go on with ${before}, now with ${
-    now}.${came}`;
+    now}.${place < ids.length ? `  The text has ${nameOf(place)} there.` : ""}`;
 }
 
-function fillSide(id, name, changed, ringed) {
-  const losses = seen.map((_, row) => source.loss(row, changed)), copies = copied();
-  const known = losses.filter((loss) => loss !== null);
-  const mean = known.length ? `${nats(sumOf(known) / known.length)} a ${unit}` : "";
-  byId(`${id}-title`).replaceChildren(name, " ", small(mean));
+/** The text on one side, "pinned" or "now": what is changed there, what it costs, its letters. */
+function fillSide(side, changes, ringed) {
+  const losses = seen.map((_, row) => source.loss(row, side === "now")), copies = copied();
+  const count = losses.filter((loss) => loss !== null).length;
+  byId(`${side}-title`).textContent = `${capital(side)}: ${changesInWords(changes)}`;
+  byId(`${side}-loss`).textContent = count ? `${nats(sumOf(losses) / count)} a ${unit}` : "";
   copies.forEach((copy, row) => {
     tint(copy, shadeOfLoss(losses[row]));
     copy.classList.toggle("chosen", row === ringed);
   });
-  byId(`${id}-letters`).replaceChildren(...copies);
+  byId(`${side}-letters`).replaceChildren(...copies);
 }

@@ -1,17 +1,22 @@
-// ==== Trials while nobody types: what each head is worth, and which letters helped
+// ==== Trials while nobody types: what each head is worth, which letters and which parts helped
 
-let worths = { key: null, found: new Map() };       // of heads, in nats, by their names
-let reasons = { key: null, found: new Map() };      // of places in the window
+// What was found, in nats, by the names of the trials, and what it holds for.
+const nothing = () => ({ found: new Map() });
+const worths = nothing(), reasons = nothing(), effects = nothing();
 
-/** Find what each trial [name, window, change, sign] adds to the loss of the model as it is. */
-function* tryEach(trials, found, loss, show) {
+/** Find what each trial [name, window, change, sign] adds to the loss of the model as it is; what
+    was found before is kept if the key is the same. */
+function* tryEach(kept, key, trials, loss, show) {
+  if (kept.key !== key) Object.assign(kept, nothing(), { key });
+  show();
+  yield;
   const before = loss(cacheOf(true));
   yield;
-  for (const [name, window, change, sign] of trials.filter(([name]) => !found.has(name))) {
+  for (const [name, window, change, sign] of trials.filter(([name]) => !kept.found.has(name))) {
     while (model.read(tried, window, change)) yield;
     const after = loss(tried);
     yield;
-    found.set(name, sign * (after - before));
+    kept.found.set(name, sign * (after - before));
     show(name);
     yield;
   }
@@ -31,14 +36,10 @@ function trialOf({ name }) {
 
 /** Measure what the window loses without each head, in the model as it is changed now. */
 function* measureHeads() {
-  const key = measuredKey();
-  if (worths.key !== key) worths = { key, found: new Map() };
   const isIn = ({ layer }) => !state.off.includes(`${layer}.attention`);
   const trials = hasLoss() ? tiles.filter(isIn).map(trialOf) : [];
   const loss = (cache) => sumOf(seen.map((_, row) => lossAt(row, cache) ?? 0));
-  showWorths(trials.length);
-  yield;
-  yield* tryEach(trials, worths.found, loss, () => showWorths(trials.length));
+  yield* tryEach(worths, measuredKey(), trials, loss, () => showWorths(trials.length));
 }
 
 /** Below each head what it is worth; `count` are to be measured. */
@@ -59,40 +60,78 @@ function showWorths(count = tiles.length) {
   const as = edit ? `, with ${changesInWords({ off: state.off, drag: edit.drag })}` : "";
   const without = `Below each head: how much likelier the${part} text is with it than without it${
     as}.  One nat is 2.7 times.`;
-  const waiting = !live ? "" : `  Measuring: ${found.size} of ${counted(count, "head")} so far.`;
+  const waiting = `  Measuring: ${found.size} of ${counted(count, "head")} so far.`;
   byId("worth-words").textContent = !hasLoss() ? `Type two ${unit}s or more, to see what each head `
     + "is worth." : !live && !found.size ? "" : without + (found.size < count ? waiting : "");
 }
 
+/** The letter at the cursor, or the likeliest one after the text. */
+const foreseen = () => ids[state.at] ?? likeliest(cacheOf(true).logitsOf(queryRow()), 1)[0];
+
+/** Try what may change how likely the letter at the cursor is. */
+function tryAtCursor(kept, trials, show) {
+  const row = queryRow(), came = foreseen();
+  const key = [state.at - start, ids[state.at], measuredKey()].join();
+  return tryEach(kept, key, trials, (cache) => lossOf(cache.logitsOf(row), came), show);
+}
+
 /** Measure how much less likely the next letter gets if one before it is replaced. */
 function* explain() {
-  const row = queryRow(), window = seen.slice(0, row + 1);
-  if (row < 0) return;
-  const key = [state.at - start, ids[state.at], measuredKey()].join();
-  if (reasons.key !== key) {
-    reasons = { key, found: new Map() };
-    colourLetters();            // no letter keeps the reason of another place
-    yield;
-  }
-  const came = ids[state.at] ?? likeliest(cacheOf(true).logitsOf(row), 1)[0];
+  const window = seen.slice(0, queryRow() + 1);
+  if (!window.length) return;
   const other = (s) => window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
   const trials = [...window.keys()].reverse().map((s) => [s, other(s), edit, 1]);
-  const loss = (cache) => lossOf(cache.logitsOf(row), came);
-  yield* tryEach(trials, reasons.found, loss, showReason);
-  colourLetters();
+  yield* tryAtCursor(reasons, trials, colourLetters);
 }
 
 const shadeOfReason = (row) => reasons.found.has(row) ? shadeOf(reasons.found.get(row) / 2) : null;
-
-function showReason(row) {
-  tint(spans[row], shadeOfReason(row));
-  const copy = glance.children[row];    // in the card, while that shows the letters
-  if (copy) tint(copy, shadeOfReason(row));
-  showTried();
-}
 
 function showTried() {
   const { found } = reasons, count = queryRow() + 1;
   tell("tried", state.colours === "reasons" && found.size < count
     && `Replaced so far: ${found.size} of ${counted(count, unit)}, from the cursor back.`);
 }
+
+// ---- Why this letter: what each part adds to its log p
+
+const MOST_BARS = 12;
+
+/** Measure how much less likely the letter at the cursor gets without each part that is on, then
+    without all of them: n-grams, heads and MLPs. */
+function* measureParts() {
+  const window = seen.slice(0, queryRow() + 1), words = byId("effects-words");
+  words.textContent = `Nothing comes before the first ${unit}.`;
+  byId("effects").replaceChildren();
+  if (!window.length) return;
+  const parts = Array.from(byId("heads").querySelectorAll(
+    "[aria-checked=true]:not([data-part$=attention])"), (box) => box.dataset.part);
+  const without = (name, some) => [name, window,
+    changeFrom(start, { ...state, off: [...state.off, ...some] }), 1];
+  const trials = [...parts.map((part) => without(partName(part), [part])), without("all", parts)];
+  const said = `By how many nats each part makes ${quoted(foreseen())} likelier ${
+    afterWhat(state.at)}: each is taken out alone, and all else stays.`;
+  yield* tryAtCursor(effects, trials, () => {
+    words.textContent = `${said}  Measuring: ${effects.found.size} of ${trials.length} so far.`;
+  });
+  const { all, ...alone } = Object.fromEntries(effects.found);
+  const sum = sumOf(Object.values(alone));
+  words.textContent = `${said}  Their sum is ${signed(sum)}; all at once come to ${signed(all)}.  `
+    + `The remainder, ${signed(all - sum)}, is what they do together: a later part reads what `
+    + `earlier ones wrote, and where one is missing, others do some of its work.${
+      parts.length > MOST_BARS ? `  Below are the ${MOST_BARS} largest.` : ""}`;
+  showEffects(Object.entries(alone));
+}
+
+/** The largest effects as bars of either sign. */
+function showEffects(effects) {
+  effects.sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
+  for (const [name, nats] of effects.slice(0, MOST_BARS)) {
+    const size = nats / Math.abs(effects[0][1] || 1) / 2;
+    const fill = bar(byId("effects"), name, Math.abs(size), signed(nats), 0.5)
+      .querySelector(".fill");
+    fill.style.left = `${50 + 100 * Math.min(0, size)}%`;
+    fill.classList.toggle("below", nats < 0);
+  }
+}
+
+on("why", "toggle", () => update({}, null));

@@ -8,7 +8,6 @@ const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
 const circumstances = () => JSON.stringify([state.text, state.at, state.off, state.drag,
   state.temperature, state.top_k, state.top_p]);
 const isLast = () => last?.found === circumstances();
-const isRead = () => source.rows() > queryRow();
 
 const drawFrom = (logits, u) => draw(logits, u, state.temperature, state.top_k, state.top_p);
 
@@ -87,7 +86,7 @@ function pause() {
 /** Take another letter in place of the one that was drawn, or at the cursor. */
 function takeInstead(id) {
   if (isUnfinished()) pause();
-  if (!isRead() || isLast() && id === (last.taken ?? last.drawn)) return;
+  if (source.rows() <= queryRow() || isLast() && id === (last.taken ?? last.drawn)) return;
   last = { ...isLast() ? last : drawAtCursor(null), taken: id };
   const before = [...last.before, facts.characters[id]], after = [...before, ...last.rest].join("");
   setText(after, before.join("").length);

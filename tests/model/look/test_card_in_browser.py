@@ -45,7 +45,7 @@ def wide(driver, tmp_path):
 def test_no_tab_stop_and_no_letter_that_is_typed_lies_under_the_card(page, width, height):
     from selenium.webdriver.common.action_chains import ActionChains
     page.execute_script("update({off: ['0.1'], pin: {off: [], drag: null}}); for (const _ of job);"
-                        "byId('log').open = true;")
+                        "byId('log').open = byId('why').open = true;")
     resize(page, width, height)
     page.execute_script("scrollTo(0, 0)")
     reached, covered = set(), []

@@ -48,7 +48,7 @@ def test_both_states_have_the_losses_and_the_first_other_letter_of_numpy(random_
         found = of(page, f"seen.map((_, row) => source.loss(row, {is_now}))")
         assert found[0] is None and abs(np.array(found[1:]) - expected).max() < 1e-5
         assert f"{expected.mean():.3f} nats a character" in plain(
-            of(page, f"$('#{name}-title').textContent"))
+            of(page, f"$('#{name}-loss').textContent"))
         steps = of(page, f"""$$('#{name}-letters span').map((x) => orange.findIndex((c) =>
             css(c).replaceAll(' ', ', ') === x.style.backgroundColor))""")
         shades = 255 * np.minimum(1, expected / np.log(model.config.vocab_size))
@@ -104,7 +104,8 @@ def test_where_both_expect_the_same_or_are_the_same_they_do_not_part(random_page
         typed(page, text)
         assert said(page) == "Both would go on with the same character everywhere."
         assert of(page, "$$('#pair .chosen').length") == 0
-    assert of(page, "$('#pinned-title').textContent") == "Pinned: all parts on "
+    assert of(page, "[$('#pinned-title'), $('#pinned-loss')].map((x) => x.textContent)") == [
+        "Pinned: all parts on", ""]
     # The same parts in another order are the same model.
     typed(page, TEXT)
     changed(page, "{pin: {off: ['1.1', '0.1'], drag: null}}")
