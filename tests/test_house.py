@@ -71,7 +71,7 @@ ROWS = [
 ]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names}
 # Tokens of code at most: a room for growth, no aim.  Comments and docstrings are free.
-MOST_TOKENS = {"reading path": 34_800, "product": 223_900}
+MOST_TOKENS = {"reading path": 34_800, "product": 230_000}
 MOST_FILES = 20         # of a folder
 MOST_LINES = 60         # of a function
 
