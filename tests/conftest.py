@@ -26,8 +26,9 @@ WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the gr
 LONGEST = 600       # seconds, after which a process is taken to hang
 COMPILE = """
 import itertools, minigrad
+from minigrad.kernels.compiler import ahead
 from minigrad.kernels.compiler.compiling import KERNELS
-first = ["matmul", "attention", "norm", "softmax"]
+first = [*ahead.STEP, *ahead.SAMPLE]        # of a run, which would start a process to compile them
 names = first + sorted(KERNELS.keys() - set(first))
 for dtype, name in itertools.product("fd", names):
     KERNELS[name].compile(dtype)
