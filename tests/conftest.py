@@ -28,7 +28,7 @@ COMPILE = """
 import itertools, model.counted.kernel
 from minigrad.kernels.compiler import ahead
 from minigrad.kernels.compiler.compiling import KERNELS
-first = [*ahead.STEP, *ahead.SAMPLE, "mix"]     # of a run, which would compile them itself
+first = [*ahead.STEP, "muon", *ahead.SAMPLE, "mix"]     # of a run, which would compile them itself
 names = first + sorted(KERNELS.keys() - set(first))
 for dtype, name in itertools.product("fd", names):
     KERNELS[name].compile(dtype)
