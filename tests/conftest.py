@@ -6,7 +6,8 @@ import re
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from subprocess import PIPE, CompletedProcess, Popen, TimeoutExpired    # before a test patches it
+from subprocess import CompletedProcess, Popen, TimeoutExpired      # before a test patches it
+from tempfile import TemporaryFile
 
 # Before NumPy is loaded: the products of tests are so small that BLAS takes longer on two threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -18,7 +19,7 @@ import train    # noqa: E402
 from model import answers   # noqa: E402
 from minigrad.kernels.compiler import ahead, compiling   # noqa: E402
 from tests.extras import lacking    # noqa: E402
-from tests.kit import ROOT, TINY    # noqa: E402
+from tests.kit import MEASURING, ROOT, TINY     # noqa: E402
 from tests.plain import by_every_way    # noqa: E402, F401
 
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
@@ -86,15 +87,24 @@ class Beside:
                                  self._environment | environment)
 
     def _run(self, command, environment):
-        with Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True,
-                   encoding="utf-8") as process:
+        """Run a command.  What it prints goes to files, so that this thread makes nothing of size
+        while a test measures its memory."""
+        with (TemporaryFile("w+", encoding="utf-8") as out,
+              TemporaryFile("w+", encoding="utf-8") as err):
+            with MEASURING:
+                process = Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
             self._running[:] = [process]
             try:
-                out, err = process.communicate(timeout=LONGEST)
+                process.wait(LONGEST)
             except TimeoutExpired:
                 process.kill()
+                process.wait()
                 raise
-        return CompletedProcess(command, process.returncode, out, err)
+            with MEASURING:
+                out.seek(0)
+                err.seek(0)
+                printed = out.read(), err.read()
+        return CompletedProcess(command, process.returncode, *printed)
 
     def end(self):
         """End the process that runs, and begin no other."""

@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import tracemalloc
 
 import numba
@@ -88,16 +89,21 @@ def packed_copy(model, kinds, seed=0):
     return floats
 
 
+MEASURING = threading.Lock()        # held while memory is measured
+
+
 @contextlib.contextmanager
 def memory():
-    """Measure what the body allocates: at its end, a list has the most bytes at once."""
+    """Measure what the body allocates: at its end, a list has the most bytes at once.  All threads
+    of Python are measured; the one that starts processes beside the tests waits."""
     most = []
-    tracemalloc.start()
-    try:
-        yield most
-        most.append(tracemalloc.get_traced_memory()[1])
-    finally:
-        tracemalloc.stop()
+    with MEASURING:
+        tracemalloc.start()
+        try:
+            yield most
+            most.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
 
 
 # Models
