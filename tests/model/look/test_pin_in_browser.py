@@ -197,3 +197,11 @@ def test_both_texts_fit_and_stand_beside_each_other_where_there_is_room(random_p
 def test_a_page_that_does_not_compute_has_no_pin(driver, tmp_path):
     page = opened_page(driver, tmp_path, *of_kind(MODERN), "the quick", live=False)
     assert not of(page, "$('#pin').checkVisibility() || $('#pair').checkVisibility()")
+
+
+@pytest.mark.parametrize("width", [375, 481, 520, 640])
+def test_what_a_pin_costs_is_cut_where_a_narrow_card_ends(random_page, width):
+    page, *_ = random_page
+    changed(page, "{off: ['0.1'], pin: {off: ['1.mlp'], drag: null}}")
+    resize(page, width, 800)
+    assert of(page, "document.documentElement.scrollWidth") == width
