@@ -81,10 +81,19 @@ function* explain() {
   if (!window.length) return;
   const other = (s) => window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
   const trials = [...window.keys()].reverse().map((s) => [s, other(s), edit, 1]);
-  yield* tryAtCursor(reasons, trials, colourLetters);
+  yield* tryAtCursor(reasons, trials, showReason);
 }
 
 const shadeOfReason = (row) => reasons.found.has(row) ? shadeOf(reasons.found.get(row) / 2) : null;
+
+/** Colour the letter of a row; without one, all of them. */
+function showReason(row) {
+  if (row === undefined) return colourLetters();
+  tint(spans[row], shadeOfReason(row));
+  const copy = glance.children[row];    // in the card, while that shows the letters
+  if (copy) tint(copy, shadeOfReason(row));
+  showTried();
+}
 
 function showTried() {
   const { found } = reasons, count = queryRow() + 1;
