@@ -54,6 +54,7 @@ def opened(driver, path):
     """Open a page, wide and light, and wait until it is drawn, or says why it cannot be; return
     the driver, whose logs begin there."""
     from selenium.webdriver.support.wait import WebDriverWait
+    driver.get("about:blank")           # the page before says no more
     driver.get_log("browser"), driver.get_log("performance")
     resize(driver, 1280, 900)
     prefer(driver, "light")

@@ -47,6 +47,7 @@ def test_no_tab_stop_and_no_letter_that_is_typed_lies_under_the_card(page, width
     page.execute_script("update({off: ['0.1'], pin: {off: [], drag: null}}); for (const _ of job);"
                         "byId('log').open = byId('why').open = true;")
     resize(page, width, height)
+    shown(page)                 # also the effects, which move what is below them
     page.execute_script("scrollTo(0, 0)")
     reached, covered = set(), []
     for _ in range(70):
@@ -271,6 +272,7 @@ def test_hardly_anything_moves_while_the_page_is_drawn(wide, width, height):
 def test_what_is_there_first_stays_where_it_is(wide, width, height):
     """A browser may paint before it has read all of the page."""
     resize(wide, width, height)
+    shown(wide)                 # the page has no work left, which would miss what is taken away
     wide.execute_script("scrollTo(0, 0)")
     moved = of(wide, """(() => {
         const ids = ['title', 'lede', 'card', 'text'], tops = () => ids.map((id) => {
