@@ -22,7 +22,6 @@ from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad import compiled
 from minigrad.machine import check_fits
 from minigrad.packed import PackedTensor
-from minigrad.random import generator
 from minigrad.words import first_of, in_a_line, number_of, shown
 from model.checkpoint import (Checkpoint, CheckpointError, OfAnotherProgram, checkpoint_path,
                               load_checkpoint, recorded_texts)
@@ -93,7 +92,7 @@ class Beginning:
         model = Transformer(self.model_config(), self.settings.seed)
         if self.initial:
             take_weights(model, self.initial.model)
-        model.look_ahead(self.settings.ahead, generator(self.settings.seed, "weights", 1))
+        model.look_ahead(self.settings.ahead, self.settings.seed)
         return model
 
 

@@ -139,10 +139,15 @@ class Transformer(Module):
                 dtype=dtype)
         self.ahead = []
 
-    def look_ahead(self, number: int, rng: Generator | None = None) -> None:
+    def look_ahead(self, number: int, seed: int | None = None) -> None:
         """Give the model what only training needs: for each of as many ids after the next one, a
-        linear layer that predicts it."""
+        linear layer that predicts it.  Without a seed, they have shapes alone."""
         V, C = self.token_embedding.weight.shape
+        rng = None
+        dtype = None
+        if seed is not None:
+            rng = generator(seed, "weights", 1)
+            dtype = self.token_embedding.weight.dtype
         self.ahead = [
             Linear(
                 C,
@@ -150,7 +155,7 @@ class Transformer(Module):
                 bias=False,
                 rng=rng,
                 std=STD,
-                dtype=None if rng is None else self.token_embedding.weight.dtype)
+                dtype=dtype)
             for _ in range(number)]
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
@@ -171,7 +176,7 @@ class Transformer(Module):
         al. 2024, "Better & Faster Large Language Models via Multi-token Prediction").
         """
         x = self.states(ids, rng)                                               # (B, T, C)
-        loss = mg.cross_entropy(self.output(x), targets)
+        loss = self.next_loss(x, targets)
         if ahead and self.ahead:
             x = self.norm(x)
             for k, predict in enumerate(self.ahead, 1):
@@ -180,6 +185,12 @@ class Transformer(Module):
                 loss = loss + ahead * (further - further.item())
                 ahead /= 2
         return loss
+
+    def next_loss(self, states: Tensor, targets: np.ndarray) -> Tensor:
+        """Return the mean of -log p of the targets, in nats, where the last block has these states:
+        (B, T, C), (B, T) -> ()."""
+        logits = self.output(states)                                            # (B, T, V)
+        return mg.cross_entropy(logits, targets)
 
     def states(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the output of the last block: (B, T) or (T,) integers -> (..., T, C)."""

@@ -20,7 +20,6 @@ import minigrad as mg
 import train
 from data import files
 from minigrad.packed import BLOCKS, NUMBERS, hold, unpacked
-from minigrad.random import generator
 from model import MultiHeadAttention, Transformer, TransformerConfig
 from model.convert.model_file import FormatError, Stored
 from model.options import flag
@@ -247,7 +246,7 @@ def run(text, out_dir, *flags):
 def run_of(s, text, ranks=Ranks(), dtype=np.float32, **how):
     """The run that train.py makes of these settings."""
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
-    model.look_ahead(s.ahead, generator(s.seed, "weights", 1))
+    model.look_ahead(s.ahead, s.seed)
     return Run(s, text, model, make_optimizer(model, s, ranks), ranks=ranks, **how)
 
 

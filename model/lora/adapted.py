@@ -166,16 +166,10 @@ class AdaptedTransformer(Transformer):
         return (f"AdaptedTransformer, an adapter of {count:,} numbers: rank {c.lora}, alpha "
                 f"{c.lora_alpha:g}, of {c.lora_layers.replace(',', ', ')} in each block")
 
-    def loss(
-            self,
-            ids: np.ndarray,
-            targets: np.ndarray,
-            rng: Rng = None,
-            ahead: float = 0.0) -> Tensor:
-        """Return the mean of -log p of the targets, as `Transformer.loss`, with only a few rows of
-        logits in memory at a time, since the output's weights are frozen.  No adapter looks
-        further ahead."""
-        x = self.norm(self.states(ids, rng))                                    # (B, T, C)
+    def next_loss(self, states: Tensor, targets: np.ndarray) -> Tensor:
+        """Return the mean of -log p of the targets, as `Transformer.next_loss`, with only a few
+        rows of logits in memory at a time, since the output's weights are frozen."""
+        x = self.norm(states)                                                   # (B, T, C)
         return frozen_cross_entropy(x, self.output_weight, targets)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:

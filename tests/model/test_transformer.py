@@ -45,7 +45,7 @@ def test_training_loss_has_gradients_that_agree_with_central_differences(factor,
 
 def test_loss_looks_ahead_with_its_gradient_alone():
     model = Transformer(changed(), seed=1, dtype=np.float64)
-    model.look_ahead(3, np.random.default_rng(2))
+    model.look_ahead(3, seed=2)
     enlarged(model)
     usual = model.loss(IDS, TARGETS)
     loss = model.loss(IDS, TARGETS, None, 0.4)
@@ -78,7 +78,7 @@ def test_look_ahead_adds_a_layer_for_each_id_and_changes_no_logits(ahead):
     model = Transformer(SMALL)
     usual = model(IDS).data
     before = sizes()
-    model.look_ahead(ahead, np.random.default_rng(2))
+    model.look_ahead(ahead, seed=2)
     assert np.array_equal(model(IDS).data, usual)
     new = {f"ahead.{k}.weight": (7, 8) for k in range(ahead)}
     assert {path: p.shape for path, p in model.named_parameters()} == before | new

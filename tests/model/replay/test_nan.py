@@ -65,7 +65,7 @@ def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it(
 def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys, ahead):
     model = small(dropout=0.3)
     if ahead:
-        model.look_ahead(2, np.random.default_rng(1))
+        model.look_ahead(2, seed=1)
     state = State(seed=4)
     step = batches(2)
     state.dropout.random(5)
