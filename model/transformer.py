@@ -20,6 +20,7 @@ from model.layers import MLP, STD, NGramEmbedding, sinusoids
 # Vaswani et al. add sinusoids of amplitude 1 to embeddings of about that size.  Ours start at STD:
 # amplitude 1 would swamp them, and STD would be swamped.  This one trains as well as learnt ones.
 SINUSOID_SIZE = 4 * STD
+IGNORED = -100          # a target that is not there, which a loss does not count
 
 
 def norm(config: TransformerConfig, dtype: type) -> Module:
@@ -180,8 +181,9 @@ class Transformer(Module):
         if ahead and self.ahead:
             x = self.norm(x)
             for k, predict in enumerate(self.ahead, 1):
-                logits = predict(x[..., :-k, :])                                # (B, T - k, V)
-                further = mg.cross_entropy(logits, targets[..., k:])
+                later = np.full(targets.shape, IGNORED)
+                later[..., :-k] = targets[..., k:]
+                further = mg.cross_entropy(predict(x), later, IGNORED)
                 loss = loss + ahead * (further - further.item())
                 ahead /= 2
         return loss
