@@ -597,7 +597,8 @@ def muon(
         lr: float,
         momentum: float,
         weight_decay: float,
-        ns_steps: int) -> None:
+        ns_steps: int,
+        equal_rows: bool = False) -> None:
     """Update a matrix p and the momentum m, in place.  Newton-Schulz steps make z nearly orthogonal
     (Jordan et al. 2024, "Muon")."""
     a, b, c = MUON
@@ -609,8 +610,18 @@ def muon(
         gram = z @ z.T
         polynomial = b * gram + c * gram @ gram
         z = a * z + polynomial @ z
+    if equal_rows:
+        z = equalize_rows(z)
     p *= 1 - lr * weight_decay
     p -= lr * muon_length(p) * z
+
+
+def equalize_rows(z: Array) -> Array:
+    """Give all rows of a matrix the same length; the length of the whole stays  (Li et al. 2025,
+    "NorMuon", algorithm 1, without its running mean)."""
+    lengths = np.sqrt(row_sum(z * z))                           # (rows, 1)
+    usual = np.sqrt(np.sum(lengths * lengths) / max(1, len(z)))
+    return z * (usual / (lengths + TINY))
 
 
 def muon_length(p: Array) -> float:

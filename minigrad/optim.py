@@ -529,12 +529,15 @@ class Muon(Optimizer):
     Parameters
     ----------
     ns_steps : steps of the Newton-Schulz iteration, which makes matrices orthogonal.
+    equal_rows : whether the rows of U V^T get the same length, so that each output of a layer
+        moves equally far.
     sections : a setting of a group: the numbers of rows into which each of its matrices is split.
         The parts, such as packed queries, keys and values, are stepped as separate matrices.  Else
         the part with the largest gradient would keep the others from moving, as U V^T of all of
         them has only as many directions as there are columns.
 
-    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks".
+    Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; equal
+    rows: Li et al. 2025, "NorMuon: Making Muon more efficient and scalable".
     """
     STATE = "momentum",
 
@@ -544,7 +547,8 @@ class Muon(Optimizer):
             lr: float = 0.02,
             momentum: float = 0.95,
             weight_decay: float = 0.0,
-            ns_steps: int = 5) -> None:
+            ns_steps: int = 5,
+            equal_rows: bool = False) -> None:
         defaults = dict(
             lr=lr,
             momentum=momentum,
@@ -554,6 +558,7 @@ class Muon(Optimizer):
         if not (isinstance(ns_steps, Integral) and ns_steps >= 1):
             raise ValueError(f"ns_steps is a whole number of at least 1, not {ns_steps!r}")
         self.ns_steps = ns_steps
+        self.equal_rows = equal_rows
 
     def _check(self, group, p):
         if p.ndim != 2:
@@ -580,7 +585,8 @@ class Muon(Optimizer):
             lr=float(group["lr"]),
             momentum=float(group["momentum"]),
             weight_decay=float(group["weight_decay"]),
-            ns_steps=self.ns_steps)
+            ns_steps=self.ns_steps,
+            equal_rows=self.equal_rows)
         end = 0
         for outputs in group["sections"] or p.shape[:1]:
             section = slice(end, end + outputs)

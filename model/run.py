@@ -55,7 +55,8 @@ def make_optimizer(
         matrices,
         s.muon_lr,
         weight_decay=s.weight_decay,
-        ns_steps=3)
+        ns_steps=3,
+        equal_rows=s.equal_rows)
     return mg.Optimizers([adamw, muon])
 
 

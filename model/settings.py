@@ -56,6 +56,7 @@ class TrainingOptions:
                                    "all other parameters", choices=("adamw", "muon"))
     learning_rate: float = flag(4e-3, "AdamW's highest", at_least=0)
     muon_lr: float = flag(0.02, "Muon's highest; it falls as AdamW's does", at_least=0)
+    equal_rows: bool = flag(False, "Muon gives the rows of each matrix's step the same length")
     min_lr: float = flag(
         None,
         "what the learning rate falls to",

@@ -319,13 +319,20 @@ def muon_of_each(updates):
     largest_first = np.argsort(-shapes.prod(axis=1), kind="stable")
     numbers = np.array([(each["momentum"], 1 - each["lr"] * each["weight_decay"],
                          each["lr"] * muon_length(p)) for p, each in zip(ps, settings)])
-    muon_kernel(ps[0].reshape(-1), addresses(ps, ms, gs), shapes, largest_first, numbers,
-                settings[0]["ns_steps"], threads_for(sum(p.size for p in ps)))
+    muon_kernel(
+        ps[0].reshape(-1),
+        addresses(ps, ms, gs),
+        shapes,
+        largest_first,
+        numbers,
+        settings[0]["ns_steps"],
+        settings[0].get("equal_rows", False),
+        threads_for(sum(p.size for p in ps)))
 
 
 @kernel
 def muon_kernel(thread, threads, like: C1, at: IDS2, shapes: IDS2, order: IDS1, settings: D2,
-                steps: int):
+                steps: int, equal_rows: bool):
     for i in order[thread::threads]:            # each thread gets large and small ones
         rows, columns = shapes[i]
         n = rows * columns
@@ -333,11 +340,11 @@ def muon_kernel(thread, threads, like: C1, at: IDS2, shapes: IDS2, order: IDS1, 
             p = array_at(at, P, i, 0, n, like)
             m = array_at(at, M, i, 0, n, like)
             g = array_at(at, G, i, 0, n, like)
-            step_matrix(p, g, m, (rows, columns), settings[i], steps)
+            step_matrix(p, g, m, (rows, columns), settings[i], steps, equal_rows)
 
 
 @allocating
-def step_matrix(p, g, m, shape, settings, steps):
+def step_matrix(p, g, m, shape, settings, steps, equal_rows):
     """Update one matrix, whose p, g and m are given row after row."""
     real = p.dtype.type
     momentum = real(settings[0])
@@ -352,11 +359,29 @@ def step_matrix(p, g, m, shape, settings, steps):
         z[i] *= scale
     direction = orthogonal(z.reshape(shape)[::1], steps)
     rows, columns = shape
+    if equal_rows:
+        equalize_rows(direction)
     for i in range(rows):
         row = part(direction[i], 0, columns)
         into = part(p, i * columns, columns)
         for j in range(columns):
             into[j] = fma(decay, into[j], -(lr * row[j]))
+
+
+@serial
+def equalize_rows(z):
+    """Give all rows of a matrix, which is multiplied by SCALE, the same length."""
+    rows, columns = z.shape
+    zero = z.dtype.type(0)
+    total = zero
+    for i in range(rows):
+        total += squares(part(z[i], 0, columns), zero)
+    usual = np.sqrt(total / rows)
+    for i in range(rows):
+        row = part(z[i], 0, columns)
+        factor = z.dtype.type(usual / (np.sqrt(squares(row, zero)) + SCALE * TINY))
+        for j in range(columns):
+            row[j] *= factor
 
 
 @allocating

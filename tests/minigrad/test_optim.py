@@ -1,5 +1,6 @@
 """Optimisers against their formulas, clipping, and the learning rate's schedule."""
 import copy
+import functools
 import itertools
 import math
 import pickle
@@ -57,7 +58,11 @@ def muon(p, g, t, s, state):
     steps = []
     for start, end in itertools.pairwise(cuts):
         length = math.sqrt(max(1, (end - start) / p.shape[1]))
-        steps.append(length * newton_schulz(z[start:end]))
+        step = newton_schulz(z[start:end])
+        if s.get("equal_rows"):
+            lengths = np.linalg.norm(step, axis=1, keepdims=True)
+            step *= np.linalg.norm(lengths) / math.sqrt(len(step)) / (lengths + 1e-7)
+        steps.append(length * step)
     return s["lr"] * (s["weight_decay"] * p + np.concatenate(steps))
 
 
@@ -67,11 +72,16 @@ def muon(p, g, t, s, state):
     (mg.SGD, sgd, dict(lr=0.1, momentum=0.9, weight_decay=0.01), [([(3,)], {})]),
     (mg.Muon, muon, dict(lr=0.01, momentum=0.95, weight_decay=0.0, sections=None),
      [([(20, 8)], dict(sections=(10, 4, 6), weight_decay=0.1)),
-      ([(12, 5), (5, 12)], dict(lr=0.03, momentum=0.8))])])
+      ([(12, 5), (5, 12)], dict(lr=0.03, momentum=0.8))]),
+    (functools.partial(mg.Muon, equal_rows=True), muon,
+     dict(lr=0.01, momentum=0.95, weight_decay=0.1, sections=None, equal_rows=True),
+     [([(20, 8)], dict(sections=(10, 4, 6))),
+      ([(12, 5), (5, 12)], {})])])
 def test_Optimizer_follows_its_formula_by_group_and_section(make, formula, settings, groups):
     groups = [([parameter(*shape) for shape in shapes], own) for shapes, own in groups]
     optimizer = make([{"params": ps, **own} for ps, own in groups],
-                     **{name: value for name, value in settings.items() if name != "sections"})
+                     **{name: value for name, value in settings.items()
+                        if name not in ("sections", "equal_rows")})
     of = [(p, p.data.copy(), settings | own, {}) for ps, own in groups for p in ps]
     rng = np.random.default_rng(3)
     for t in range(1, 6):

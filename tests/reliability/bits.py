@@ -138,7 +138,7 @@ def beside_ops(R, C, dtype):
 
     def muon(rng):
         p, g, m = ([n(rng, R, C), n(rng, C, 40)] for _ in range(3))
-        settings = dict(lr=0.02, momentum=0.95, weight_decay=0.5, ns_steps=5)
+        settings = dict(lr=0.02, momentum=0.95, weight_decay=0.5, ns_steps=5, equal_rows=True)
         formulas.muon_of_each([(*arrays, settings) for arrays in zip(p, g, m)])
         return p, m
 

@@ -345,8 +345,9 @@ MATRICES = [(1, 1), (50, 50), (96, 40), (40, 96), (60, 50), (7, 300), (60, 800),
 @pytest.mark.parametrize("name, shapes, state, drawn, whole", [
     ("adamw_of_each", [(), (0,), (3, 5), (300, 200), (1,)], 4,
      ("lr", "beta1", "beta2", "eps", "weight_decay"), {"steps": 3}),
-    *[("muon_of_each", MATRICES, 3, ("lr", "momentum", "weight_decay"), {"ns_steps": steps})
-      for steps in (5, 3, 1)]])
+    *[("muon_of_each", MATRICES, 3, ("lr", "momentum", "weight_decay"),
+       {"ns_steps": steps, "equal_rows": equal_rows})
+      for steps, equal_rows in ((5, False), (3, True), (1, False))]])
 def test_a_step_of_many_parameters_is_the_plain_one_on_any_threads(name, shapes, state, drawn,
                                                                    whole, dtype):
     rng = np.random.default_rng(8)
