@@ -171,10 +171,9 @@ def forward_backward(model, batches, rng):
     return sum(loss.item() for loss in losses)
 
 
-def take_step(model, optimizer, batch, grad_clip, rates):
+def take_step(model, optimizer, batch, grad_clip, rates, ahead=0.0):
     """Train on a batch with a rate for each group of the optimiser; return the loss."""
-    ids, targets = batch
-    loss = mg.cross_entropy(model(ids), targets)
+    loss = model.loss(*batch, ahead=ahead)
     loss.backward()
     mg.clip_grad_norm_(model.parameters(), grad_clip)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):

@@ -167,7 +167,7 @@ def train_twin(flags, text):
             (ids, targets), = run.batches(Step(state.iteration + 1, {}))
             multiplier = run.multiplier()
             state.note_step(*twin.ask("step", ids, targets, s.learning_rate * multiplier,
-                                      s.muon_lr * multiplier))
+                                      s.muon_lr * multiplier, run.ahead()))
         twin.call("go_back")
         loss = twin.call("evaluate", *text.windows(s.block_size), s.batch_size)
     if not math.isfinite(loss):

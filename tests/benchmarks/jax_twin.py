@@ -54,7 +54,7 @@ class Jax:
         self.key = jax.random.key(0)
         self._step = step
 
-    def step(self, ids, targets, lr, muon_lr=None):
+    def step(self, ids, targets, lr, muon_lr=None, ahead=0.0):
         """Train on one batch (B, T) at this learning rate; return the loss before the step."""
         import jax
         self.key, key = jax.random.split(self.key)
@@ -70,6 +70,8 @@ def check(config, others):
     for name, value in has.items():
         if config[name] != value:
             raise ValueError(f"of {name} the twin in JAX has {value}, and not {config[name]}")
+    if others.get("ahead"):
+        raise ValueError("the twin in JAX predicts no more than the next character")
     if others.get("muon"):
         raise ValueError("the twin in JAX has no Muon")
 

@@ -154,7 +154,7 @@ def training_of(s):
     ngram_decay = s.weight_decay if s.ngram_decay is None else s.ngram_decay
     return dict(lr=s.learning_rate, betas=(s.beta1, s.beta2), weight_decay=s.weight_decay,
                 max_norm=s.grad_clip or math.inf, muon=s.optimizer == "muon",
-                ngram_decay=ngram_decay)
+                ngram_decay=ngram_decay, equal_rows=s.equal_rows, ahead=s.ahead)
 
 
 @contextlib.contextmanager

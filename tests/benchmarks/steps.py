@@ -60,7 +60,7 @@ def measure_training(name, title, turns, modes, options, report, **how):
     run, notes = run_of(s, text), []
     batch = data.random_batch(text.train, s.batch_size, s.block_size, run.state.batches)
     multiplier = run.multiplier()
-    step = "step", *batch, s.learning_rate * multiplier, s.muon_lr * multiplier
+    step = "step", *batch, s.learning_rate * multiplier, s.muon_lr * multiplier, run.ahead()
     calls = {"minigrad": partial(next, train.steps(run))}
     absent = {JAX: jax_is_absent()} | dict.fromkeys(MODES, "" if has_pytorch() else ABSENT)
     with contextlib.ExitStack() as twins:

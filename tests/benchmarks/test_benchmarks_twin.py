@@ -19,6 +19,7 @@ if not lacking("interop"):
 SMALL = dict(n_layer=2, n_head=2, n_embd=32, block_size=16, ngram_rows=97, batch_size=4,
              dropout=0.0, ngram_dropout=0.0)        # which would not be the same numbers
 STEPS = 3
+AHEAD = 0.5, 0.3, 0.0       # of the steps
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +33,9 @@ def one_thread():
 def peers(recipe):
     """A small model of a recipe with its optimiser, and their twin; no weight is 0."""
     from tests.benchmarks.twin import PyTorch
-    s = Settings(**complete_settings({"recipe": recipe, **SMALL}, 1000))
+    s = Settings(**complete_settings({"recipe": recipe, **SMALL}, 10**6))
     model, rng = Transformer(s.model_config(vocab_size=11)), np.random.default_rng(1)
+    model.look_ahead(s.ahead, seed=2)
     for p in model.parameters():
         p.data += 0.1 * rng.standard_normal(p.shape, np.float32)
     twin = PyTorch(dataclasses.asdict(model.config), "eager",
@@ -51,7 +53,7 @@ def test_the_twin_can_be_compiled(recipe):
     _, _, _, twin = peers(recipe)
     ids, targets = map(torch.from_numpy, batches(1)[0])
     traced = torch.compile(twin.twin, backend="eager")      # no code is made of what was traced
-    assert traced(ids, targets).item() == twin.twin(ids, targets).item()
+    assert traced(ids, targets, 0.5).item() == twin.twin(ids, targets, 0.5).item()
 
 
 @pytest.mark.parametrize("recipe", ["modern", "gpt2"])
@@ -65,8 +67,9 @@ def test_the_twin_has_the_logits_of_the_model_and_steps_take_it_to_the_same_weig
     highest = [group["lr"] for group in optimizer.param_groups]
     for step, (ids, targets) in enumerate(batches(STEPS), start=1):
         rates = [rate / step for rate in highest]
-        loss = take_step(model, optimizer, (ids, targets), s.grad_clip, rates)
-        theirs = twin.step(ids, targets, s.learning_rate / step, s.muon_lr / step)
+        ahead = AHEAD[step - 1]
+        loss = take_step(model, optimizer, (ids, targets), s.grad_clip, rates, ahead)
+        theirs = twin.step(ids, targets, s.learning_rate / step, s.muon_lr / step, ahead)
         assert abs(theirs - loss) < 1e-4
     for name, w in twin.twin.state_dict().items():
         assert np.allclose(w, model.state_dict()[name], atol=1e-4), name

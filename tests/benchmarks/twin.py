@@ -103,9 +103,9 @@ class NGramEmbedding(nn.Embedding):
 
 class Twin(nn.Module):
     """model.Transformer, with the options that model/config.py says are known to TWIN; parameters
-    have the same names."""
+    have the same names.  It predicts as many characters after the next one as `ahead`."""
 
-    def __init__(self, config):
+    def __init__(self, config, ahead=0):
         super().__init__()
         C = config.n_embd
         self.token_embedding = nn.Embedding(config.vocab_size, C)
@@ -117,15 +117,23 @@ class Twin(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.n_layer)])
         self.norm = norm(config)
+        self.ahead = nn.ModuleList([nn.Linear(C, config.vocab_size, bias=False)
+                                    for _ in range(ahead)])
         self.config = config
 
-    def forward(self, ids, targets=None):
-        """The loss; without targets, logits of the last position alone, (B, 1, V)."""
+    def forward(self, ids, targets=None, ahead=0.0):
+        """The loss; without targets, logits of the last position alone, (B, 1, V).  The characters
+        after the next one count in the gradient, the first as `ahead`, each further one half."""
         x = self.hidden(ids)
         if targets is None:
             return self.logits(x[:, -1:])
-        logits = self.logits(x)
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+        loss = mean_loss(self.logits(x), targets)
+        if ahead:
+            x = self.norm(x)
+            for k, predict in enumerate(self.ahead, 1):
+                further = mean_loss(predict(x[:, :-k]), targets[:, k:])
+                loss = loss + ahead / 2 ** (k - 1) * (further - further.detach())
+        return loss
 
     def hidden(self, ids):
         """The output of the last block, (B, T) -> (B, T, C)."""
@@ -142,6 +150,11 @@ class Twin(nn.Module):
     def logits(self, x):
         """(B, T, C) -> (B, T, V)."""
         return F.linear(self.norm(x), self.token_embedding.weight)
+
+
+def mean_loss(logits, targets):
+    """(B, T, V), (B, T) -> ()."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def norm(config):
@@ -161,10 +174,12 @@ class Muon:
     Parameters
     ----------
     matrices : each with the rows of a section of it, which is a matrix by itself.
+    equal_rows : whether the rows of each step get the same length.
     """
 
-    def __init__(self, matrices, weight_decay):
+    def __init__(self, matrices, weight_decay, equal_rows):
         self.matrices, self.weight_decay = matrices, weight_decay
+        self.equal_rows = equal_rows
         self.params = _by_shape([(p.detach(), rows) for p, rows in matrices])
         self.momenta = [torch.zeros(len(group), *wide(group[0]).shape) for group in self.params]
         self.scales = [torch.tensor([max(1, p.shape[0] / p.shape[1]) ** 0.5 for p in group])
@@ -178,9 +193,11 @@ class Muon:
             g = torch.stack([wide(x) for x in g])                              # (N, M, K)
             m.mul_(MOMENTUM).add_(g)
             steps = orthogonalize(g.add_(m, alpha=MOMENTUM)).mul_(lr * scale)
+            steps = [step if step.shape == p.shape else step.T for step, p in zip(steps, group)]
+            if self.equal_rows:
+                steps = map(equalized, steps)
             torch._foreach_mul_(group, 1 - lr * self.weight_decay)
-            torch._foreach_sub_(group, [step if step.shape == p.shape else step.T
-                                        for step, p in zip(steps, group)])
+            torch._foreach_sub_(group, [*steps])
 
 
 def orthogonalize(x):
@@ -200,6 +217,12 @@ def orthogonalize(x):
         if step < STEPS - 1:
             gram = torch.bmm(torch.bmm(P, gram), P)
     return torch.bmm(every, x)
+
+
+def equalized(x):
+    """A matrix whose rows have the same length, which is as long as the given one."""
+    lengths = x.norm(dim=1, keepdim=True)
+    return x * (lengths.square().mean().sqrt() / (lengths + TINY))
 
 
 def wide(x):
@@ -224,12 +247,14 @@ class PyTorch:
     config : the fields of a TransformerConfig.
     lr, betas, weight_decay : AdamW's.
     max_norm : that gradients are clipped to.
-    muon : whether the matrices of the blocks are Muon's.
+    muon : whether the matrices of the blocks are Muon's; equal_rows : of its steps.
     ngram_decay : the weight decay of the n-gram table.
+    ahead : how many characters after the next one are predicted.
     """
 
-    def __init__(self, config, mode, weights, lr, betas, weight_decay, max_norm, muon, ngram_decay):
-        self.twin = Twin(SimpleNamespace(**config))
+    def __init__(self, config, mode, weights, lr, betas, weight_decay, max_norm, muon, ngram_decay,
+                 equal_rows, ahead):
+        self.twin = Twin(SimpleNamespace(**config), ahead)
         self.twin.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
         self.loss = torch.compile(self.twin) if mode == "compiled" else self.twin
         self.max_norm = max_norm
@@ -246,13 +271,13 @@ class PyTorch:
         self.adamw = torch.optim.AdamW(
             [{"params": params, "weight_decay": decay} for decay, params in groups.items()],
             lr, betas, fused=True)
-        self.muon = Muon(matrices, weight_decay)
+        self.muon = Muon(matrices, weight_decay, equal_rows)
         self.best = None
 
-    def step(self, ids, targets, lr, muon_lr):
+    def step(self, ids, targets, lr, muon_lr, ahead=0.0):
         """Train on one batch (B, T) at these learning rates; return the loss before the step."""
         self.twin.train()
-        loss = self.loss(torch.from_numpy(ids), torch.from_numpy(targets))
+        loss = self.loss(torch.from_numpy(ids), torch.from_numpy(targets), ahead)
         loss.backward()
         nn.utils.clip_grad_norm_(self.twin.parameters(), self.max_norm)
         for group in self.adamw.param_groups:
