@@ -176,10 +176,9 @@ class Transformer(Module):
         in that, the first of them counts `ahead`, and each further one half as much  (Gloeckle et
         al. 2024, "Better & Faster Large Language Models via Multi-token Prediction").
         """
-        x = self.states(ids, rng)                                               # (B, T, C)
+        x = self.norm(self.states(ids, rng))                                    # (B, T, C)
         loss = self.next_loss(x, targets)
         if ahead and self.ahead:
-            x = self.norm(x)
             for k, predict in enumerate(self.ahead, 1):
                 later = np.full(targets.shape, IGNORED)
                 later[..., :-k] = targets[..., k:]
@@ -188,10 +187,10 @@ class Transformer(Module):
                 ahead /= 2
         return loss
 
-    def next_loss(self, states: Tensor, targets: np.ndarray) -> Tensor:
-        """Return the mean of -log p of the targets, in nats, where the last block has these states:
+    def next_loss(self, x: Tensor, targets: np.ndarray) -> Tensor:
+        """Return the mean of -log p of the targets, in nats, where the last norm gives x:
         (B, T, C), (B, T) -> ()."""
-        logits = self.output(states)                                            # (B, T, V)
+        logits = mg.linear(x, self.output_weight)                               # (B, T, V)
         return mg.cross_entropy(logits, targets)
 
     def states(self, ids: np.ndarray, rng: Rng = None) -> Tensor:

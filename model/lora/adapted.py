@@ -166,10 +166,9 @@ class AdaptedTransformer(Transformer):
         return (f"AdaptedTransformer, an adapter of {count:,} numbers: rank {c.lora}, alpha "
                 f"{c.lora_alpha:g}, of {c.lora_layers.replace(',', ', ')} in each block")
 
-    def next_loss(self, states: Tensor, targets: np.ndarray) -> Tensor:
+    def next_loss(self, x: Tensor, targets: np.ndarray) -> Tensor:
         """Return the mean of -log p of the targets, as `Transformer.next_loss`, with only a few
         rows of logits in memory at a time, since the output's weights are frozen."""
-        x = self.norm(states)                                                   # (B, T, C)
         return frozen_cross_entropy(x, self.output_weight, targets)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
