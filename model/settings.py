@@ -231,8 +231,10 @@ MODERN = dict(
     ngrams=5,
     ngram_rows=32768,
     ngram_dropout=0.5,
+    ahead=2,
     optimizer="muon",
     muon_lr=0.01,
+    equal_rows=True,
     learning_rate=4e-3,
     min_lr=0.0,
     warmup_iters=40,
@@ -245,10 +247,11 @@ MODERN = dict(
     grad_clip=1.0,
     eval_interval=100)
 GPT2 = {name: getattr(Settings, name) for name in MODERN}
-# What fine-tuning takes in place of the rates of "modern", which are for random weights
-FINE_TUNED = dict(learning_rate=1.2e-3, muon_lr=3e-3)
+# What fine-tuning takes in place of the settings of "modern", which are for random weights
+FINE_TUNED = dict(ahead=0, learning_rate=1.2e-3, muon_lr=3e-3)
 # What the training of an adapter takes in place of its recipe's
 ADAPTER = dict(
+    ahead=0,
     optimizer="adamw",
     learning_rate=1e-3,
     weight_decay=0.0,
@@ -376,7 +379,7 @@ def thread_problems(threads: int) -> list[str]:
 def describe_settings(s: Settings) -> str:
     """Describe the settings of a run: its recipe, and as flags what differs from that."""
     usual = usual_settings(s.recipe)
-    own = {name: getattr(s, name) for name in (*MODERN, *MODEL, "ahead", "minutes", "max_iters")
+    own = {name: getattr(s, name) for name in (*MODERN, *MODEL, "minutes", "max_iters")
            if getattr(s, name) != usual[name]}
     if not own:
         return s.recipe
@@ -400,6 +403,7 @@ CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processo
 LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
 WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
 EVALUATIONS = 10            # at least, on a short text: its best model may come early
+FAR_FROM = 300_000          # characters; on a shorter text a run does not look further ahead
 LARGE = 50_000_000          # parameters of a model whose evaluations and checkpoints take long;
 LEAST_INTERVAL = 25         # fine-tuned, it is evaluated at most every so many steps
 MORE_NGRAMS = 0.07          # added to ngram_dropout for each doubling of USUAL_PASSES
@@ -420,13 +424,15 @@ def recipe(
 
     "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern" fits
     its batches to the text, and its dropout to the number of passes over it (`fit_batch`,
-    `fit_dropout`).  A short run warms up more quickly.  On a short text it is evaluated more often,
-    unless the model is `large`.
+    `fit_dropout`).  A short run warms up more quickly.  On a short text it predicts the next
+    character alone, and is evaluated more often, unless the model is `large`.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
         return chosen
     chosen |= fit_batch(characters)
+    if characters < FAR_FROM:
+        chosen["ahead"] = 0
     train = 0.9 * characters
     read = MOST_PASSES * train
     if minutes is not None:

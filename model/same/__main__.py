@@ -58,11 +58,12 @@ def first_difference(published: dict) -> str | None:
         return in_float64(short_run(), published)
 
 
-def in_float32(run: dict, published: dict, names: list[str]) -> str:
+def in_float32(run: dict, published: dict, names: list[list[str]]) -> str:
     """Return which op of which step differs first, and by how much the losses do."""
     places = [f"first in {name} of step {step}"
-              for step, marks in enumerate(zip(run["marks"], published["marks"]), 1)
-              for name, ours, theirs in zip(names, *map(str.split, marks)) if ours != theirs]
+              for step, (found, *marks) in enumerate(
+                  zip(names, run["marks"], published["marks"]), 1)
+              for name, ours, theirs in zip(found, *map(str.split, marks)) if ours != theirs]
     places = places[:1] or ["in bits that leave no mark"]
     for step, (ours, theirs) in enumerate(zip(run["losses"], published["losses"]), 1):
         if ours != theirs:

@@ -71,15 +71,17 @@ def short_run() -> dict:
             "sample": sample(), "losses": losses, "run": digest("<i8", *rounded)}
 
 
-def float32_run(recipe: str) -> tuple[dict, list[str]]:
-    """Train a small model by a recipe.  Return what is published of it, and what each mark of its
-    last step stands for."""
+def float32_run(recipe: str) -> tuple[dict, list[list[str]]]:
+    """Train a small model by a recipe.  Return what is published of it, and for each step what its
+    marks stand for."""
     text = data.Text(data.read_text("lantern")[:20_000])
     s = Settings(**RECIPES[recipe] | SMALL)
     text.train = text.tokenizer.encode(text.characters)     # all of it
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
+    model.look_ahead(s.ahead, s.seed)
     losses = []
     marks = []
+    names = []
     seen = []
 
     def note(event: Event) -> None:
@@ -90,7 +92,7 @@ def float32_run(recipe: str) -> tuple[dict, list[str]]:
     with watch_ops(note):
         for step in train.steps(Run(s, text, model, make_optimizer(model, s))):
             seen.append(("the update of the weights", model.state_dict().values()))
-            names = [name for name, _ in seen]
+            names.append([name for name, _ in seen])
             losses.append(step.loss)
             marks.append(" ".join(mark(arrays) for _, arrays in seen))
             seen.clear()

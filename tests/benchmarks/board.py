@@ -36,8 +36,8 @@ PYTORCH = ", PyTorch"       # ends the name of what has its steps
 WHOLE = "modern"
 WITHOUT = ("--norm layer", "--no-qk_norm", "--position learned", "--activation gelu",
            "--no-zero_init", "--ngrams 1", "--ngram_dropout 0", "--ngram_decay 0.1",
-           "--optimizer adamw", "--schedule cosine", "--block_size 64 --batch_size 32",
-           "--windows random")
+           "--ahead 0", "--optimizer adamw", "--no-equal_rows", "--schedule cosine",
+           "--block_size 64 --batch_size 32", "--windows random")
 SPREAD = {"loss": "{:.3f}", "least": "{:.3f}", "most": "{:.3f}", "seeds": "{}"}
 CONDITIONS = "unit", "data", "threads", "processor", "system", "software", "BLAS"
 COLOURS = ("#0b62a4", "#c8500a")

@@ -172,7 +172,7 @@ def test_each_ablation_changes_one_part_of_the_recipe_and_all_have_one():
         changed |= different
     parts = {name for name, value in RECIPES["modern"].items() if isinstance(value, (bool, str))
              and value != RECIPES["gpt2"][name]}
-    assert changed == parts | {"ngrams", "ngram_dropout", "ngram_decay", "block_size",
+    assert changed == parts | {"ngrams", "ngram_dropout", "ngram_decay", "ahead", "block_size",
                                "batch_size"}
     assert sizes.RECIPES == tuple(RECIPES)
 

@@ -147,6 +147,17 @@ def test_dropout_grows_with_the_passes_over_a_text(characters, minutes, dropout,
         {"minutes": minutes, "recipe": "gpt2"}, characters)["dropout"]
 
 
+@pytest.mark.parametrize("given, characters, ahead", [
+    ({}, BUILT_IN, 2),
+    ({}, 300_000, 2),
+    ({}, 299_999, 0),
+    ({"ahead": 1}, 20_000, 1),
+    ({"recipe": "gpt2"}, BUILT_IN, 0),
+    ({"recipe": "gpt2", "ahead": 3}, BUILT_IN, 3)])
+def test_a_run_looks_further_ahead_on_a_long_text_alone(given, characters, ahead):
+    assert resolve_from_scratch(given, characters).ahead == ahead
+
+
 @pytest.mark.parametrize("characters", [
     90, 200, 350, 1_000, 2_559, 2_560, 2_570, 2_580, 10_000, 20_000, 160_000])
 def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_judged(characters):
@@ -255,7 +266,7 @@ def test_fine_tuning_has_the_architecture_of_the_model_and_its_own_training():
     s, mistakes = resolve_fine_tuned(given, CONFIG, BUILT_IN)
     assert mistakes == [] and s == Settings(**complete_settings(given | {
         name: getattr(CONFIG, name) for name in MODEL
-        if name not in ("dropout", "ngram_dropout", "block_size")}, BUILT_IN))
+        if name not in ("dropout", "ngram_dropout", "block_size")} | {"ahead": 0}, BUILT_IN))
     assert s.model_config(11, CONFIG) == dataclasses.replace(
         CONFIG, vocab_size=11, dropout=0.1, block_size=16, ngram_dropout=s.ngram_dropout)
 
