@@ -152,7 +152,10 @@ def begin_from_scratch(flags: Values, ranks: Ranks) -> Beginning:
     """Begin a new run with random weights, and with the characters of its text."""
     texts, unreadable = read_texts(flags.get("data", Settings.data), ranks)
     text = encode(texts)
-    settings = resolve_from_scratch(flags | {"data": text_names(texts)}, len(text or ()))
+    settings = resolve_from_scratch(
+        flags | {"data": text_names(texts)},
+        characters=len(text or ()),
+        vocabulary=text.tokenizer.vocab_size if text else 0)
     return Beginning(
         settings,
         text,

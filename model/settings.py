@@ -288,15 +288,19 @@ def complete_settings(flags: Values, characters: int, large: bool = False) -> Va
         large=large) | flags
 
 
-def resolve_from_scratch(flags: Values, characters: int) -> Settings:
+def resolve_from_scratch(flags: Values, characters: int, vocabulary: int = 0) -> Settings:
     """Return the settings of a new run with random weights.
 
     Parameters
     ----------
     flags : those on the command line, by name.
     characters : the length of the text; 0 if it is not known.
+    vocabulary : how many of them are different; 0 if that is not known.
     """
-    return Settings(**complete_settings(flags, characters))
+    usual = {}
+    if vocabulary > MOST_AHEAD:
+        usual["ahead"] = 0
+    return Settings(**complete_settings(usual | flags, characters))
 
 
 def resolve_resumed(
@@ -403,7 +407,10 @@ CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processo
 LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
 WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
 EVALUATIONS = 10            # at least, on a short text: its best model may come early
-FAR_FROM = 300_000          # characters; on a shorter text a run does not look further ahead
+# A run looks further ahead on a text of so many characters or more, of which at most so many are
+# different: for a shorter one the loss would be higher, and with more of them a step too long.
+FAR_FROM = 300_000
+MOST_AHEAD = 256
 LARGE = 50_000_000          # parameters of a model whose evaluations and checkpoints take long;
 LEAST_INTERVAL = 25         # fine-tuned, it is evaluated at most every so many steps
 MORE_NGRAMS = 0.07          # added to ngram_dropout for each doubling of USUAL_PASSES

@@ -147,15 +147,20 @@ def test_dropout_grows_with_the_passes_over_a_text(characters, minutes, dropout,
         {"minutes": minutes, "recipe": "gpt2"}, characters)["dropout"]
 
 
-@pytest.mark.parametrize("given, characters, ahead", [
-    ({}, BUILT_IN, 2),
-    ({}, 300_000, 2),
-    ({}, 299_999, 0),
-    ({"ahead": 1}, 20_000, 1),
-    ({"recipe": "gpt2"}, BUILT_IN, 0),
-    ({"recipe": "gpt2", "ahead": 3}, BUILT_IN, 3)])
-def test_a_run_looks_further_ahead_on_a_long_text_alone(given, characters, ahead):
-    assert resolve_from_scratch(given, characters).ahead == ahead
+@pytest.mark.parametrize("given, characters, vocabulary, ahead", [
+    ({}, BUILT_IN, 62, 2),
+    ({}, BUILT_IN, 0, 2),
+    ({}, BUILT_IN, 256, 2),
+    ({}, BUILT_IN, 257, 0),
+    ({"ahead": 1}, BUILT_IN, 5_000, 1),
+    ({}, 300_000, 62, 2),
+    ({}, 299_999, 62, 0),
+    ({"ahead": 1}, 20_000, 62, 1),
+    ({"recipe": "gpt2"}, BUILT_IN, 62, 0),
+    ({"recipe": "gpt2", "ahead": 3}, BUILT_IN, 62, 3)])
+def test_a_run_looks_further_ahead_on_a_long_text_with_an_alphabet(given, characters, vocabulary,
+                                                                   ahead):
+    assert resolve_from_scratch(given, characters, vocabulary).ahead == ahead
 
 
 @pytest.mark.parametrize("characters", [
