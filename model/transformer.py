@@ -190,8 +190,7 @@ class Transformer(Module):
     def next_loss(self, x: Tensor, targets: np.ndarray) -> Tensor:
         """Return the mean of -log p of the targets, in nats, where the last norm gives x:
         (B, T, C), (B, T) -> ()."""
-        logits = mg.linear(x, self.output_weight)                               # (B, T, V)
-        return mg.cross_entropy(logits, targets)
+        return mg.cross_entropy(self.logits(x), targets)
 
     def states(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the output of the last block: (B, T) or (T,) integers -> (..., T, C)."""
@@ -202,7 +201,11 @@ class Transformer(Module):
 
     def output(self, x: Tensor) -> Tensor:
         """Return the logits for the output of the last block: (..., C) -> (..., V)."""
-        return mg.linear(self.norm(x), self.output_weight)
+        return self.logits(self.norm(x))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return the logits where the last norm gives x: (..., C) -> (..., V)."""
+        return mg.linear(x, self.output_weight)
 
     @property
     def output_weight(self) -> Tensor:
