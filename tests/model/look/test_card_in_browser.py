@@ -142,6 +142,17 @@ def test_a_dragged_weight_is_seen_in_the_letters_of_the_card(wide):
         "Orange: worse with a weight moved.  Blue: better.")
 
 
+@pytest.mark.parametrize("width", [375, 520, 640, 768])
+def test_many_changes_are_scrolled_within_the_card_and_never_widen_the_page(page, width):
+    page.execute_script("""update({at: 9}); update({off: ['0.0', '0.1', '0.mlp'],
+        pin: {off: [], drag: null}, drag: {layer: 0, head: 0, row: 8, column: 2, weight: 0.5}});
+        for (const _ of job);""")
+    resize(page, width, 800)
+    assert of(page, "$$('#changes li').length") == 5
+    assert of(page, "byId('changes').scrollWidth > byId('changes').clientWidth")
+    assert of(page, "document.documentElement.scrollWidth") == width
+
+
 def test_what_was_hit_hardest_is_heard_and_not_seen(page):
     typed(page, "the quick\nthe fox")
     page.execute_script("""ids = seen = [...'the quick\\nthe fox'].map((c) => idOf.get(c));
