@@ -7,6 +7,8 @@ of model.reverse it shows where each letter of an answer came from.
 
     python -m model.look out_a out_b            the losses of several runs in one chart, and what
                                                 differs in their settings
+    python -m model.look out_a --beside out_b   the page of the first, with the second, such as the
+                                                one before fine-tuning, on the same letters
 """
 import dataclasses
 import pathlib
@@ -20,6 +22,7 @@ from model.command import Parser
 from model.generation import generate
 from model.interrupts import Interrupts
 from model.look import crossed, living
+from model.look.beside import Side, check
 from model.look.page import gather, html
 from model.look.runs import compare
 from model.options import Words, flag
@@ -39,6 +42,9 @@ class Settings:
     text: str = flag(None, "what to read, or FILE:path to take it from a file (default: a passage "
                            "of the text's end, which was not trained on)")
     output: str = flag("look.html", "the file to write", short="-o")
+    beside: str = flag(None, "folder of a second run, such as the one before fine-tuning: the page "
+                             "shows what both models expect of each letter, and where they part",
+                       unset="none")
     live: bool = flag(True, "put the model into the page, to type into and to take apart, if it is "
                             "of characters and fits; --no-live shows one text")
 
@@ -52,9 +58,12 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.parse(words)
     s = Settings(**given)
     several = len(s.out_dir) > 1
-    of_one = given.keys() & {"text", "live"}
+    of_one = given.keys() & {"text", "live", "beside"}
     if several and of_one:
         parser.refuse([f"--{min(of_one)} is for one run, and --out_dir names {len(s.out_dir)}; "
+                       "leave out one or the other"])
+    if s.beside and not s.live:
+        parser.refuse(["--beside needs the models in the page, and --no-live leaves them out; "
                        "leave out one or the other"])
     compiled.announce("compiling", sys.stderr)
     with answering("model.look"):
@@ -88,14 +97,25 @@ def write(s: Settings) -> None:
     check_output(output)
     # What cannot be written is refused before the work begins.
     with Interrupts(at_once=True), replacing(output) as file:
-        checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))
+        kinds = (Transformer,) if s.beside else (Transformer, EncoderDecoder)
+        checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=kinds)
+        second = None
+        if s.beside:
+            second = Side(s.beside, load_checkpoint(pathlib.Path(s.beside) / "ckpt.npz"))
+            check(Side(str(out_dir), checkpoint), second)
         text, source = passage(checkpoint) if s.text is None else (
             text_or_file(s.text), "The text is the one given with --text.")
         still = ""
         if isinstance(checkpoint.model, EncoderDecoder):
             page = crossed.html(checkpoint, text).encode("utf-8")
         else:
-            facts, data = gather(checkpoint, text, source, out_dir, s.live)
+            facts, data = gather(
+                checkpoint,
+                text,
+                source,
+                out_dir,
+                s.live,
+                second)
             page = html(facts, data).encode("utf-8")
             still = unknown_in(text, checkpoint) if facts["live"] else ""
             if s.live and not facts["live"]:

@@ -32,11 +32,13 @@ def examples(text: str, block_size: int, best: tuple[int, int],
     looks = {"layer": layer, "head": head, "row": len(text) - 1, "column": first, "weight": 1}
     shuffled = "".join(np.random.default_rng(0).permutation(list(text[:SHUFFLED])))
     return [
-        (f"Switch off head {layer + 1}.{head + 1}", {"text": text, "off": [f"{layer}.{head}"]}),
+        (f"Switch off head {layer + 1}.{head + 1}",
+         {"text": text, "off": [f"{layer}.{head}"], "pin": None}),
         *([("A name that it knows", {"text": name})] if name else []),
         ("Nonsense", {"text": shuffled}),
         ("A head that must look at one letter",
-         {"text": text, "layer": layer, "head": head, "drag": looks, "colours": "attention"})]
+         {"text": text, "layer": layer, "head": head, "drag": looks, "pin": None,
+          "colours": "attention"})]
 
 
 def frequent_name(text: str) -> str:

@@ -3,6 +3,7 @@
 static/engine.js computes the model in the browser.  Shapes: N ids, V vocabulary.
 """
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def check_length(text: str) -> None:
                          f"most {MOST_CHARACTERS:,}; give a shorter --text")
 
 
-def unknown_letters(vocabulary: list[str], text: str) -> list[str]:
+def unknown_letters(vocabulary: list[str], text: Iterable[str]) -> list[str]:
     """Return the characters of a text that a model does not know, each once, in their order."""
     return [character for character in dict.fromkeys(text) if character not in vocabulary]
 
@@ -49,40 +50,48 @@ def unknown_letters(vocabulary: list[str], text: str) -> list[str]:
 def encode(vocabulary: list[str], text: str, known: Text | None) -> np.ndarray:
     """Return the ids of a text, (N,), as the page reads them, with what stands in for a character
     that the model does not know; `known` is the text of the run."""
-    stand_in, *_ = neutral(vocabulary, known.train if known else np.empty(0, np.int64))
+    stand_in, *_ = neutral(vocabulary, known)
     ids = {character: i for i, character in enumerate(vocabulary)}
     return np.array([ids.get(character, stand_in) for character in text], np.int64)
 
 
-def gather(checkpoint: Checkpoint, text: Text | None) -> tuple[dict[str, Any], bytes]:
-    """Return what a page needs to compute a model: facts, and its weights; `text` is the run's."""
+def gather(checkpoint: Checkpoint, text: Text | None,
+           beside: Transformer | None = None) -> tuple[dict[str, Any], bytes]:
+    """Return what a page needs to compute a model: facts, and its weights, and those of one beside
+    it; `text` is the run's."""
     model, tokenizer, *_ = checkpoint
-    tensors, numbers = weights.packed(model)
-    none = np.empty(0, np.int64)
+    tensors, numbers = weights.packed(model, beside)
     return {
-        "rounding": rounding_cost(model, text.val if text else none),
         "tensors": tensors,
         "characters": list(tokenizer.vocabulary),
-        "neutral": neutral(tokenizer.vocabulary, text.train if text else none)}, numbers
+        "neutral": neutral(tokenizer.vocabulary, text)}, numbers
 
 
-def rounding_cost(model: Transformer, ids: np.ndarray) -> str:
-    """Return in words what the rounding of the weights adds to the loss of the validation text."""
+def config_of(model: Transformer) -> dict[str, Any]:
+    """Return the configuration of a model, with what follows from it."""
+    config = model.config
+    return {"kv_heads": config.kv_heads, "d_head": config.d_head, **vars(config)}
+
+
+def rounding_cost(model: Transformer, text: Text | None) -> str:
+    """Return in words what the rounding of the weights adds to the loss of the validation part of
+    the text of its run."""
     if weights.fits_unrounded(model):
         return "No weight is rounded in this page."
     rounded = "Each weight is rounded to a byte in this page"
-    if len(ids) < 2:
+    if text is None or len(text.val) < 2:
         return f"{rounded}; what that costs was not measured, without the text of the run."
-    exact, found = (float(text_losses(each, ids[:MEASURED]).mean())
+    exact, found = (float(text_losses(each, text.val[:MEASURED]).mean())
                     for each in (model, weights.rounded(model)))
     cost = found - exact
     said = f"{cost:+.4f}" if abs(cost) >= 5e-5 else "less than 0.0001"
     return f"{rounded}, which costs {said} nats a character ({exact:.4f} without)."
 
 
-def neutral(vocabulary: list[str], ids: np.ndarray) -> list[int]:
+def neutral(vocabulary: list[str], text: Text | None = None) -> list[int]:
     """Return the two ids that stand in for a character: a space and a line break if the model knows
-    them, then what is most frequent in the text."""
+    them, then what is most frequent in the text of its run."""
     wanted = [vocabulary.index(c) for c in NEUTRAL if c in vocabulary]
+    ids = text.train if text else []
     frequent = np.argsort(-np.bincount(ids, minlength=len(vocabulary)), kind="stable").tolist()
     return list(dict.fromkeys(itertools.chain(wanted, frequent)))[:2]

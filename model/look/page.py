@@ -22,6 +22,7 @@ from model.checkpoint import Checkpoint, recorded_texts
 from model.folder import read_log
 from model.generation import USELESS, window_start, window_step
 from model.look import heads, living
+from model.look.beside import Side
 from model.look.curves import counted_losses, describe_counts, describe_finding, log_table
 from model.look.examples import examples, link_to
 from model.look.reading import Window, lens, read
@@ -42,6 +43,9 @@ LIKELIEST = 8               # predictions shown of each character
 LIVE = ("Type into the coloured letters.  After each one, this small language model says what it "
         "expects next.  The stronger a colour, the more that letter surprised it.  Surprise is "
         "counted in nats: one nat more, and the letter was 2.7 times less likely.")
+BOTH = ("Type into the coloured letters.  Blue ones surprise the model of {beside[now]} less than "
+        "that of {beside[pinned]}, orange ones more.  Surprise is counted in nats: one nat more, "
+        "and the letter was 2.7 times less likely.")
 STILL = ("This small language model reads a text from left to right, and says after each {unit} "
          "what it expects next.  The stronger a colour, the more that {unit} surprised it.  "
          "Surprise is counted in nats: one nat more, and the {unit} was 2.7 times less likely.  "
@@ -67,9 +71,10 @@ def count_weights(config: TransformerConfig, N: int) -> int:
 
 
 def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path,
-           live: bool = True) -> tuple[dict[str, Any], bytes]:
+           live: bool = True, second: Side | None = None) -> tuple[dict[str, Any], bytes]:
     """Return what a page shows, which begins with a text from `source`: the facts that go into it
     as JSON, and numbers: the weights of the model, or those of attention as `pack` returns them.
+    A second model stands beside it in a page that computes.
 
     Raises
     ------
@@ -93,14 +98,14 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     described = heads.describe([(window.maps, window.fresh) for window in windows])
     facts = {
         "live": reason is None, "reason": reason, "unit": unit, "text": text,
-        "config": {"kv_heads": config.kv_heads, "d_head": config.d_head, **vars(config)},
+        "config": living.config_of(model),
         "about_words": f"{about(checkpoint, out_dir)}  {source}",
         "log": None if no_log else log, "no_log": no_log,
         "counted": counted_losses(known) if known else None, "no_counts": unknown}
     if reason is None:
-        more, data = living.gather(checkpoint, known)
+        more, data = living.gather(checkpoint, known, second and second.checkpoint.model)
         used = range(config.vocab_size)
-        facts["about_words"] += f"  {more.pop('rounding')}"
+        facts["about_words"] += f"  {living.rounding_cost(model, known)}"
     else:
         more, data = _table(model, windows, ids), pack(windows)
         used = {*ids.tolist(), *(i for fact in more["predictions"] for i, _ in
@@ -115,10 +120,26 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         facts["losses"] = _window_losses(windows[-1]) if len(ids) <= MOST_CHARACTERS else []
         training = known.parts()[0] if known else text
         facts["examples"] = examples(text, config.block_size, best, training)
+    if second:
+        _put_beside(facts, second, out_dir)
     return facts | more | {
         "vocabulary": {i: shown(tokenizer.vocabulary[i]) for i in sorted(used)},
         "heads": _describe_heads(described, unit),
         "worths": worth, "best": best}, data
+
+
+def _put_beside(facts, second, out_dir):
+    """Put a second model beside the one in out_dir, but for its weights."""
+    folder, checkpoint = second
+    known, _ = _text_of_the_run(checkpoint)
+    facts["beside"] = {
+        "now": str(out_dir), "pinned": folder,
+        "config": living.config_of(checkpoint.model),
+        "neutral": living.neutral(checkpoint.tokenizer.vocabulary)}
+    facts["losses"] = []        # the colours are those of both
+    facts["examples"].insert(0, (f"Beside {folder}", {}))
+    facts["about_words"] += (f"  Beside it stands another.  {about(checkpoint, folder)}  "
+                             f"{living.rounding_cost(checkpoint.model, known)}")
 
 
 def _text_of_the_run(checkpoint):
@@ -266,6 +287,8 @@ def html(facts: dict[str, Any], data: bytes) -> str:
     unit, live = facts["unit"], facts["live"]
     headline, lede = (("A model to type into", LIVE) if live
                       else ("A look inside a trained model", STILL))
+    if "beside" in facts:
+        headline, lede = "Two models to type into", BOTH
     log, counted = facts["log"] or [], facts["counted"]
     links = [f'<a href="{escape(link_to(state))}">{escape(words)}</a>'
              for words, state in facts.get("examples", ())]

@@ -38,15 +38,19 @@ def rounded(model: Transformer) -> Transformer:
     return found
 
 
-def packed(model: Transformer) -> tuple[list[dict[str, Any]], bytes]:
+def packed(model: Transformer,
+           beside: Transformer | None = None) -> tuple[list[dict[str, Any]], bytes]:
     """Return the name and shape of each parameter, in their order, and their numbers, deflated:
-    float32, or the float32 scales of the rows and then bytes.  Each begins at a multiple of 4."""
+    float32, or the float32 scales of the rows and then bytes.  Each begins at a multiple of 4.  The
+    names of a second model begin with "beside."."""
     tensors, arrays = [], []
-    for name, p in model.named_parameters():
-        exact = p.data.ndim < 2 or fits_unrounded(model)
-        tensors.append({"name": name, "shape": p.shape, "exact": exact})
-        whole, scales = (p.data[:0], p.data) if exact else quantized(p.data)
-        arrays += [scales.astype("<f4").tobytes(), whole.tobytes(), bytes(-whole.size % 4)]
+    models = {"": model} | ({"beside.": beside} if beside else {})
+    for prefix, each in models.items():
+        for name, p in each.named_parameters():
+            exact = p.data.ndim < 2 or fits_unrounded(each)
+            tensors.append({"name": prefix + name, "shape": p.shape, "exact": exact})
+            whole, scales = (p.data[:0], p.data) if exact else quantized(p.data)
+            arrays += [scales.astype("<f4").tobytes(), whole.tobytes(), bytes(-whole.size % 4)]
     return tensors, zlib.compress(b"".join(arrays), 9)
 
 

@@ -30,7 +30,8 @@ const FIELDS = {
   off: (x) => Array.isArray(x) && x.every(isPart) && new Set(x).size === x.length,
   drag: orNone((x) => isObject(x) && isLayer(x.layer) && isHead(x.head)
     && isPlace(x.row) && isWhole(0, x.row)(x.column) && isNumber(0, 1)(x.weight)),
-  pin: orNone((x) => isObject(x) && FIELDS.off(x.off) && FIELDS.drag(x.drag)),
+  pin: orNone((x) => isObject(x) && FIELDS.off(x.off) && FIELDS.drag(x.drag)
+    && (!x.beside || facts.beside && !x.off.length && !x.drag)),
   colours: (x) => ["surprise", "attention", ...live ? ["reasons"] : []].includes(x),
   temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
 };

@@ -47,9 +47,9 @@ function bar(list, name, x, value, before = null) {
 function fillBars(expected, came, before = null) {
   byId("next").replaceChildren();
   for (const [id, p] of expected) {
-    const was = before?.get(id), gain = 100 * (p - was);
+    const was = before && (before.get(id) ?? 0), gain = 100 * (p - was);
     const value = [share(p), ...before ? [" ", small(gain < 0.05 ? "" : "+", fixed(gain, 1))] : []];
-    bar(byId("next"), glyph(id), p, value, was ?? null).classList.toggle("came", id === came);
+    bar(byId("next"), glyph(id), p, value, was).classList.toggle("came", id === came);
   }
 }
 
@@ -109,7 +109,7 @@ function showCost() {
     const times = fixed(Math.exp(Math.abs(worse / count)), 2);
     words.append(make("b", {}, `${signed(worse)}\u00a0nats`),
       more(` ${on}`, times === "1.00" ? "" : `: each is ${times} times ${
-        worse > 0 ? "less likely" : "likelier"}`, state.pin ? " than pinned" : "",
+        worse > 0 ? "less likely" : "likelier"}`, state.pin ? ` ${thanPinned()}` : "",
     ` (${nats(mean)})`), unseen(hitsInWords()));
   }
 }
@@ -147,7 +147,7 @@ function showGlance() {
   const chosen = copies[state.at - start] ?? chosenLetter().cloneNode(true);
   glance.replaceChildren(...copies, copies.includes(chosen) ? "" : chosen);
   const isWorse = isOther() && state.colours === "surprise";
-  if (isWorse) glanceWords.append("Orange: worse", more(state.pin ? " than pinned"
+  if (isWorse) glanceWords.append("Orange: worse", more(state.pin ? ` ${thanPinned()}`
     : ` with ${changesInWords(state)}`), ".  Blue: better.");
   const isHit = isWorse && !isLast() && rises.some((rise) => Math.abs(rise) >= 0.005);
   scrollGlance(isHit ? copies : [chosen], isHit ? rises.map(Math.abs) : [1]);
@@ -187,7 +187,7 @@ function showChanges() {
     list.append(...off.length > 3 ? [chip(`${off.length} parts off`, { off: [] })]
       : off.map((part) => chip(`${partName(part)} off`,
         { off: off.filter((other) => other !== part) })));
-    if (pin) list.append(chip("pinned", { pin: null }));
+    if (pin) list.append(chip(`${pin.beside ? "beside " : ""}${sideName("pinned")}`, { pin: null }));
     if (!drag) return;
     const outside = edit?.drag ? "" : ", outside the window";
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${

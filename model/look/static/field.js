@@ -98,18 +98,24 @@ function showWindow() {
   const end = start + seen.length;
   tell("window", ids.length > block && `Coloured: ${unit}s ${whole(start + 1)} to ${whole(end)} of ${
     whole(ids.length)}.  The model reads at most ${whole(block)} at once; the cursor says which.`);
-  const unknown = [...new Set(pieces.filter((_, place) => !isKnown(place)))];
+  const unknown = [unknownTo("The model", isKnown, facts), isBeside()
+    && unknownTo(capital(sideName("pinned")), (place) => isInBoth(ids[place]), facts.beside)];
+  tell("unknown", unknown.filter(Boolean).join("  "));
+}
+
+/** What a model does not know of the text, in words. */
+function unknownTo(who, knows, { neutral }) {
+  const unknown = [...new Set(pieces.filter((_, place) => !knows(place)))];
   const names = unknown.map(nameOfUnknown);
-  tell("unknown", unknown.length && `The model does not know ${names.slice(0, 8).join(", ")}${
-    names[8] ? ", …" : "."}  It reads ${quoted(facts.neutral[0])} instead, and gives no loss `
-    + "there.");
+  return names.length ? `${who} does not know ${names.slice(0, 8).join(", ")}${
+    names[8] ? ", …" : "."}  It reads ${quoted(neutral[0])} instead, and gives no loss there.` : "";
 }
 
 function showLegend() {
   const both = [...blue].reverse().concat(orange);
   const [words, colours, ...marks] = {
-    surprise: isOther() ? [`How much worse each ${unit} is foreseen ${state.pin ? "now than pinned"
-      : "with your changes than without"}.`,
+    surprise: isOther() ? [`How much worse each ${unit} is foreseen ${state.pin
+      ? `now ${thanPinned()}` : "with your changes than without"}.`,
       both, "better by 2 nats", "worse by 2 nats"]
       : [`How much a ${unit} surprised the model: its loss.  One nat more: 2.7 times less likely.`,
         orange, "0 nats: foreseen", `${fixed(EVEN_LOSS, 1)} nats: a blind guess`],

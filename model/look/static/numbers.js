@@ -10,10 +10,12 @@ const named = (id) => facts.vocabulary[id][1];
 // What an address keeps.  Places count from 0; `at` is the one whose prediction is shown, `column`
 // the one that is looked at, null for the one that is looked at most.  `off` names what is switched
 // off: "ngrams", "0.attention", "0.mlp", or a layer and a head, "0.3".  `pin` is an earlier { off,
-// drag } that all is compared with, in place of the whole model.
+// drag } that all is compared with, in place of the whole model; or, with `beside`, the model that
+// stands beside this one, with all its parts on.
 const fresh = {
   text: facts.text, at: Infinity, layer: facts.best[0], head: facts.best[1], column: null, off: [],
-  drag: null, pin: null, colours: "surprise", temperature: 0.8, top_k: V, top_p: 1,
+  drag: null, pin: facts.beside ? { off: [], drag: null, beside: true } : null,
+  colours: "surprise", temperature: 0.8, top_k: V, top_p: 1,
 };
 const state = { ...fresh };
 // What follows from it: characters or tokens as they are written, their ids, the window that
@@ -40,8 +42,10 @@ function settle() {
   pinned = state.pin && changeFrom(start, state.pin);
 }
 
+const isBeside = () => state.pin?.beside;
+
 /** Whether the model differs from the pinned one, or from the whole one if none is pinned. */
-const isOther = () => edit?.key !== pinned?.key;
+const isOther = () => isBeside() || edit?.key !== pinned?.key;
 
 /** What is changed in a window that begins there, as engine.js asks it, or null. */
 function changeFrom(start, { off, drag } = state) {
@@ -51,23 +55,31 @@ function changeFrom(start, { off, drag } = state) {
     off: (...names) => off.includes(names.join(".")) } : null;
 }
 
-// ---- A living model.  Its caches: whole or pinned, as it is now, tried in idle time, and of what
-// is saved
+// ---- A living model, and perhaps one beside it.  Its caches: whole or pinned, as it is now, tried
+// in idle time, and of what is saved
 
-let model;
+let model, other;
 const [reference, edited, tried, kept] = [0, 0, 0, 0].map(() => live && new Cache(facts.config));
-const cacheOf = (changed) => changed && isOther() ? edited : reference;
+const besides = facts.beside && new Cache(facts.beside.config);
+const cacheOf = (changed) => changed && isOther() ? edited : isBeside() ? besides : reference;
+
+/** Whether the model beside this one has an id, too: it may know fewer characters. */
+const isInBoth = (id) => id < facts.beside.config.vocab_size;
+const readBeside = (T) => other.read(besides,
+  seen.map((id) => isInBoth(id) ? id : facts.beside.neutral[0]), null, T);
 
 const lossAt = (row, cache) => row && isKnown(start + row)
   ? lossOf(cache.logitsOf(row - 1), ids[start + row]) : null;
 
 const computed = {
   /** Read the first T of the window, a piece at a time; return whether some are left. */
-  read: (T) => [model.read(reference, seen, pinned, T),
+  read: (T) => [isBeside() ? readBeside(T) : model.read(reference, seen, pinned, T),
     isOther() && model.read(edited, seen, edit, T)].some(Boolean),
-  rows: () => Math.min(reference.ids.length, cacheOf(true).ids.length),
-  /** -log p of what stands in a row of the window, or after its last; null if it is unknown. */
-  loss: (row, changed) => lossAt(row, cacheOf(changed)),
+  rows: () => Math.min(cacheOf(false).ids.length, cacheOf(true).ids.length),
+  /** -log p of what stands in a row of the window, or after its last; null if it is unknown, also
+      to the model that this one is compared with. */
+  loss: (row, changed) => isBeside() && !isInBoth(seen[row]) ? null
+    : lossAt(row, cacheOf(changed)),
   /** The likeliest ids after a row and their probabilities, and of `also` in any case. */
   expected(row, count, also, changed = true) {
     const p = softmax(Float64Array.from(cacheOf(changed).logitsOf(row)));
@@ -109,6 +121,7 @@ async function loadModel() {
     Object.assign(module, what === "weight" ? { weight: numbers, shape } : { [what]: numbers });
   }
   model = new Transformer(facts.config, parameters);
+  if (facts.beside) other = new Transformer(facts.beside.config, parameters.beside);
 }
 
 // ---- A table of numbers, for one text.  Shares are whole numbers of 0.01 %

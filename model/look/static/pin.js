@@ -1,5 +1,12 @@
 // ==== Two states side by side: the pinned one, with which all is compared, and the one of now
 
+// Of two models, this is what the page is for.
+if (facts.beside) byId("text").append(byId("pair"));
+
+/** What stands on a side, "pinned" or "now", in words. */
+const sideName = (side) => isBeside() ? `model ${facts.beside[side]}` : side;
+const thanPinned = () => `than ${isBeside() ? "in " : ""}${sideName("pinned")}`;
+
 on("pin", "click", () => {
   const { off, drag, pin } = state;
   update({ pin: pin ? null : { off, drag } }, true, ["cost"]);
@@ -36,15 +43,16 @@ function partingWords(row) {
   const place = start + row;
   const [before, now] = [false, true].map((changed) => bestOf(row - 1, changed))
     .map(([id, p]) => `${quoted(id)} (${share(p)})`);
-  return `They part first ${afterWhat(place)}: pinned would go on with ${before}, now with ${
-    now}.${place < ids.length ? `  The text has ${nameOf(place)} there.` : ""}`;
+  return `They part first ${afterWhat(place)}: ${sideName("pinned")} would go on with ${before}, ${
+    sideName("now")} with ${now}.${place < ids.length ? `  The text has ${nameOf(place)} there.`
+    : ""}`;
 }
 
 /** The text on one side, "pinned" or "now": what is changed there, what it costs, its letters. */
 function fillSide(side, changes, ringed) {
   const losses = seen.map((_, row) => source.loss(row, side === "now")), copies = copied();
   const count = losses.filter((loss) => loss !== null).length;
-  byId(`${side}-title`).textContent = `${capital(side)}: ${changesInWords(changes)}`;
+  byId(`${side}-title`).textContent = `${capital(sideName(side))}: ${changesInWords(changes)}`;
   byId(`${side}-loss`).textContent = count ? `${nats(sumOf(losses) / count)} a ${unit}` : "";
   copies.forEach((copy, row) => {
     tint(copy, shadeOfLoss(losses[row]));

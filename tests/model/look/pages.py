@@ -4,6 +4,7 @@ import numpy as np
 from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig
 from model.checkpoint import Checkpoint
+from model.look.beside import Side
 from model.look.page import gather, html
 from model.look.reading import attention_maps, watch
 from tests.browser import of, opened
@@ -70,11 +71,14 @@ def maps_of(model, ids):
     return attention_maps(model, watch(model, ids))
 
 
-def opened_page(driver, folder, model, tokenizer, text, training=None, live=True, source=""):
-    """The page, which has drawn itself without a complaint."""
+def opened_page(driver, folder, model, tokenizer, text, training=None, live=True, source="",
+                beside=None):
+    """The page, which has drawn itself without a complaint; `beside` is the name of a second model,
+    that, and its tokenizer."""
     checkpoint = Checkpoint(model, tokenizer, training or {}, {})
+    second = beside and Side(beside[0], Checkpoint(*beside[1:], {}, {}))
     page = opened(driver, written(
-        folder / "live.html", html(*gather(checkpoint, text, source, folder, live))))
+        folder / "live.html", html(*gather(checkpoint, text, source, folder, live, second))))
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
     return page
 

@@ -10,12 +10,14 @@ def test_examples_are_the_best_head_off_a_name_nonsense_and_one_letter_looked_at
     text = "the quick brown fox"
     (off, without), (name, known), (nonsense, shuffled), (one, looks) = examples(
         text, 16, (1, 2), "MARA spoke, then Pease; Pease ran.")
-    assert off == "Switch off head 2.3" and without == {"text": text, "off": ["1.2"]}
+    assert off == "Switch off head 2.3" and without == {
+        "text": text, "off": ["1.2"], "pin": None}
     assert name == "A name that it knows" and known == {"text": "Pease"}
     assert nonsense == "Nonsense" and shuffled["text"] != text
     assert sorted(shuffled["text"]) == sorted(text)
     assert one == "A head that must look at one letter" and looks["text"] == text
     assert looks["drag"] == {"layer": 1, "head": 2, "row": 18, "column": 8, "weight": 1}
+    assert looks["pin"] is None         # it is the head that is seen, and no other model
     assert [words for words, _ in examples(text, 16, (0, 0), text)] == [
         "Switch off head 1.1", nonsense, one]       # without a name in the text
     assert examples("t", 16, (0, 0), text) == []

@@ -64,19 +64,22 @@ def test_reason_against_a_living_page_names_what_is_in_the_way(monkeypatch, unit
 
 def test_the_cost_of_rounding_is_measured_and_never_minus_0(monkeypatch):
     model, _ = model_of()
-    ids = np.array([0, 1, 2, 0, 1, 2, 2, 1])
-    assert living.rounding_cost(model, ids) == "No weight is rounded in this page."
+    text, short = (types.SimpleNamespace(val=np.array(ids))
+                   for ids in ([0, 1, 2, 0, 1, 2, 2, 1], [0]))
+    assert living.rounding_cost(model, text) == "No weight is rounded in this page."
     monkeypatch.setattr(weights, "SMALL", 0)
-    assert "was not measured" in living.rounding_cost(model, ids[:0])
-    assert "costs less than 0.0001 nats" in living.rounding_cost(model, ids)
+    for none in (None, short):
+        assert "was not measured" in living.rounding_cost(model, none)
+    assert "costs less than 0.0001 nats" in living.rounding_cost(model, text)
     monkeypatch.setattr(weights, "LARGEST", 1)
     assert re.search(r"costs [+-]0\.0\d+ nats a character \(1\.\d+ without\)",
-                     living.rounding_cost(model, ids))
+                     living.rounding_cost(model, text))
 
 
 def test_neutral_characters_are_a_space_and_a_line_break_or_the_most_frequent():
-    assert living.neutral(list("\n a"), np.empty(0, int)) == [1, 0]
-    assert living.neutral(list("abc"), np.array([2, 2, 1])) == [2, 1]
+    assert living.neutral(list("\n a")) == [1, 0]
+    text = types.SimpleNamespace(train=np.array([2, 2, 1]))
+    assert living.neutral(list("abc"), text) == [2, 1]
 
 
 def test_the_command_writes_it_with_the_characters_of_the_model(trained, tmp_path, capsys):
