@@ -155,7 +155,7 @@ def test_parts_of_one_became_as_many_times_as_long_as_the_map_says():
 def test_the_first_table_of_the_recipe_has_its_flags():
     (table,) = stated(RECIPE, r"\| part \| flag \| source \|(.*)## A run")
     flags = re.findall(r"--(\w+)(?: ([\w.]+))?", table)
-    assert len(flags) == 13
+    assert len(flags) == 15
     for name, value in flags:
         kind = type(MODERN[name])
         assert MODERN[name] == (kind(value) if value else True), name
