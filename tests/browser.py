@@ -53,16 +53,23 @@ def resize(driver, width, height):
 def opened(driver, path):
     """Open a page, wide and light, and wait until it is drawn, or says why it cannot be; return
     the driver, whose logs begin there."""
-    from selenium.webdriver.support.wait import WebDriverWait
     driver.get("about:blank")           # the page before says no more
     driver.get_log("browser"), driver.get_log("performance")
     resize(driver, 1280, 900)
     prefer(driver, "light")
-    driver.get(path.resolve().as_uri())
+    load(driver, path.resolve().as_uri())
+    return driver
+
+
+def load(driver, address):
+    """Load an address anew, also where only what follows its # is another, and wait until the page
+    is drawn, or says why it cannot be."""
+    from selenium.webdriver.support.wait import WebDriverWait
+    driver.get("about:blank")
+    driver.get(address)
     WebDriverWait(driver, 20, 0.02).until(lambda driver: driver.execute_script(
         "return 'ready' in document.documentElement.dataset "
         "|| !document.getElementById('trouble').hidden"))
-    return driver
 
 
 def prefer(driver, theme):

@@ -10,7 +10,7 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from model.look import weights
 from model.score.text import text_losses
-from tests.browser import chosen, of, resize
+from tests.browser import chosen, load, of, resize
 from tests.model.look.pages import (LETTERS, MODERN, after, of_kind, opened_page, plain, typed,
                                     without)
 
@@ -26,12 +26,9 @@ def changed(page, news):
     page.execute_script(f"update({news}); for (const _ of job);")
 
 
-def drawn(driver):
-    """Wait until the page is there, and has no work left."""
-    from selenium.webdriver.support.wait import WebDriverWait
-    WebDriverWait(driver, 20, 0.02).until(
-        lambda driver: of(driver, "'ready' in document.documentElement.dataset"))
-    driver.execute_script("for (const _ of job);")
+def finish(page):
+    """Wait until the page has no work left."""
+    page.execute_script("for (const _ of job);")
 
 
 def losses(page, is_now):
@@ -50,7 +47,7 @@ def both(driver, folder, **others):
     second, _ = of_kind(LEARNT, seed=1, characters=FEWER, **SMALLER)
     beside = (others.pop("name", "old"), second, before)
     page = opened_page(driver, folder, model, tokenizer, TEXT, beside=beside, **others)
-    drawn(page)
+    finish(page)
     return page, model, second, tokenizer, before
 
 
@@ -158,9 +155,8 @@ def test_it_is_taken_away_given_back_by_the_link_and_kept_by_the_address(two, dr
     assert words(page, "status")[0].endswith(words(page, "parting")[0])
     address, found = driver.current_url, losses(page, "false")
     assert json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))["pin"] == BESIDE
-    driver.get("about:blank")
-    driver.get(address)
-    drawn(page)
+    load(driver, address)
+    finish(page)
     assert losses(page, "false") == found and of(page, "$('#address').hidden")
     assert of(page, "[state.pin, state.off]") == [BESIDE, ["0.1"]]
 
@@ -170,9 +166,7 @@ def test_a_second_model_with_parts_off_or_in_a_page_of_one_is_not_understood(two
     page, model, _, tokenizer, _ = two
 
     def bad(pin):
-        driver.get("about:blank")
-        driver.get((tmp_path / "live.html").as_uri() + "#" + json.dumps({"pin": pin}))
-        drawn(page)
+        load(driver, (tmp_path / "live.html").as_uri() + "#" + json.dumps({"pin": pin}))
         return "not understood (pin)" in of(page, "$('#address').textContent")
     assert not bad(BESIDE) and not bad(None)
     assert bad(BESIDE | {"off": ["1.mlp"]})
@@ -219,8 +213,8 @@ def test_both_texts_stand_below_the_field_and_fit_however_long_their_names_are(
 def test_hardly_anything_moves_while_both_are_drawn(two, width, height):
     page, *_ = two
     resize(page, width, height)
-    page.refresh()
-    drawn(page)
+    load(page, page.current_url)
+    finish(page)
     shifts = page.execute_async_script("""const done = arguments[0], shifts = [];
         new PerformanceObserver((list) => shifts.push(...list.getEntries())).observe(
             {type: 'layout-shift', buffered: true});

@@ -15,7 +15,7 @@ from model import Transformer, TransformerConfig, generate
 from model.generation import window_start
 from model.look import weights
 from model.score.text import text_losses
-from tests.browser import asked, of, prefer, press, resize
+from tests.browser import asked, load, of, prefer, press, resize
 from tests.model.look.pages import (LETTERS, MODERN, ON_PAPER, after, dragged, maps_of, of_kind,
                                     opened_page, plain, typed, without)
 
@@ -713,8 +713,7 @@ def test_an_address_brings_back_all_but_a_long_text(page, driver):
     typed(page, "the green wood")
     after(page, "update({ head: 1, off: ['0.0'], temperature: 1.5, at: 3 })")
     address = driver.current_url
-    driver.get("about:blank")
-    driver.get(address)
+    load(driver, address)
     after(page, "")
     assert of(page, """[state.text, state.at, input.selectionEnd, state.head, state.off,
         state.temperature]""") == ["the green wood", 3, 3, 1, ["0.0"], 1.5]
@@ -748,8 +747,7 @@ def test_an_address_brings_back_all_but_a_long_text(page, driver):
     ('{"colours":"red","__proto__":{"a":1},"top_p":null}', "colours, __proto__, top_p")])
 def test_an_address_is_checked_field_by_field_and_what_is_bad_is_named(page, driver, ending, bad):
     address = driver.current_url.split("#")[0]
-    driver.get("about:blank")
-    driver.get(f"{address}#{ending}")
+    load(driver, f"{address}#{ending}")
     after(page, "")
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
     assert of(page, "[state.text, state.off, state.drag, state.pin, state.at]") == [

@@ -7,7 +7,7 @@ import pytest
 
 import minigrad as mg
 from model.score.text import text_losses
-from tests.browser import chosen, of, resize
+from tests.browser import chosen, load, of, resize
 from tests.model.look.pages import (MODERN, after, dragged, of_kind, opened_page, plain, typed,
                                     without)
 
@@ -131,8 +131,7 @@ def test_what_is_pinned_is_kept_by_the_address_undone_and_announced(random_page,
         after(page, "")
         assert of(page, "[state.off, Boolean(state.pin)]") == expected
         assert of(page, "$('#pair').hidden") == (not expected[1])
-    driver.get("about:blank")
-    driver.get(address)
+    load(driver, address)
     after(page, "for (const _ of job);")
     assert of(page, "[$('#pinned-title').firstChild, $('#now-title').firstChild]"
                     ".map((x) => x.data)") == ["Pinned: head 1.2 off", "Now: all parts on"]
