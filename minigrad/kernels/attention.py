@@ -28,7 +28,8 @@ from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, VECTOR_BYTES, micro_kernel
 from minigrad.kernels.compiler.vector_math import exp
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
-from minigrad.kernels.matmul import ADD, SET, ceil_div, copy_row, pack_columns, run_in_place
+from minigrad.kernels.matmul import (ADD, SET, ceil_div, copy_row, on_a_line, pack_columns,
+                                     run_in_place)
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 TOP, INVERSE, ALONG = range(3)      # of each query: its maximum, 1 / sum, and g . out
@@ -182,7 +183,7 @@ def attention_kernel(thread, threads, heads: Heads, values: Values, rules: Rules
         block(S, out),
         block(2, out),
         block(LANES, out),
-        np.ones((LANES, QUERIES), out.dtype))
+        block(LANES, out))
     for i in share(B * G, thread, threads):
         b = i // G
         group = i % G
@@ -268,15 +269,15 @@ def attention_vjp_kernel(thread, threads, g: A4, heads: Heads, values: Values, g
         block(S, out),
         block(S, out),
         block(3, out),
-        np.ones((LANES, QUERIES), out.dtype),
-        np.empty((S, whole_vectors(D, out)), out.dtype),
-        np.empty((S, whole_vectors(E, out)), out.dtype))
+        block(LANES, out),
+        whole_vectors(S, D, out),
+        whole_vectors(S, E, out))
     for i in share(B * G, thread, threads):
         b = i // G
         group = i % G
         copy_rows(heads.k[b, group], room.keys)
         copy_rows(heads.v[b, group], room.values)
-        pack_columns(heads.k[b, group], room.k_rows)
+        pack_columns(room.keys, room.k_rows)
         room.dk[:] = 0
         room.dv[:] = 0
         for h in share(H, group, G):
@@ -407,13 +408,24 @@ def differentiate_lanes(visible, score_scale, scale, heads, drop, room, place, j
 def panels(depth, columns, like):
     """Return zeros for the panels that `pack_columns` makes of a (depth, columns) matrix."""
     NR = TILE_BYTES // like.itemsize
-    return np.zeros((ceil_div(columns, NR), depth, NR), like.dtype)
+    count = ceil_div(columns, NR)
+    made = on_a_line(count * depth * NR, like)
+    made[:] = 0
+    return made.reshape(count, depth, NR)
 
 
 @allocating
 def block(S, like):
     """Return room for S numbers of each query of a block."""
-    return np.empty((S, QUERIES), like.dtype)
+    return on_a_line(S * QUERIES, like).reshape(S, QUERIES)
+
+
+@allocating
+def whole_vectors(S, columns, like):
+    """Return room for S rows, of whole vectors that hold so many columns."""
+    lanes = VECTOR_BYTES // like.itemsize
+    width = ceil_div(columns, lanes) * lanes
+    return on_a_line(S * width, like).reshape(S, width)
 
 
 @serial
@@ -422,13 +434,6 @@ def copy_rows(x, rows):
     D = x.shape[1]
     for s in range(len(x)):
         copy_row(part(x[s], 0, D), row_of(rows, s))
-
-
-@serial
-def whole_vectors(columns, like):
-    """Return how many numbers the vectors have that hold so many columns."""
-    lanes = VECTOR_BYTES // like.itemsize
-    return ceil_div(columns, lanes) * lanes
 
 
 @serial

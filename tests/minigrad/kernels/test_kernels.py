@@ -14,7 +14,7 @@ import pytest
 from minigrad import compiled, formulas, random
 from minigrad.gradients import Rows
 from minigrad.formulas import ACTIVATIONS, AttentionSettings, DropoutSettings
-from minigrad.kernels import matmul
+from minigrad.kernels import attention, matmul
 from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
 from tests import plain
@@ -135,6 +135,25 @@ def test_causal_attention_multiplies_no_sixteen_queries_by_what_comes_after_all_
         _, dk, dv = formulas.attention_vjp(earlier_g, q, k, v, *values, settings)
         assert np.array_equal(dk[:, :, first:], gradients[1][:, :, first:])
         assert np.array_equal(dv[:, :, first:], gradients[2][:, :, first:])
+
+
+@both_types
+def test_memory_of_attention_begins_on_a_line_of_the_cache(dtype, monkeypatch):
+    for name in ("on_a_line", "ceil_div"):
+        function = getattr(attention, name)
+        monkeypatch.setattr(attention, name, getattr(function, "py_func", function))
+    panels, block, whole_vectors = (
+        getattr(function, "py_func", function)
+        for function in (attention.panels, attention.block, attention.whole_vectors))
+    like = np.empty(0, dtype)
+    made = []
+    for columns in range(1, 40):        # all are kept, so that each lies elsewhere
+        made += [panels(3, columns, like), block(columns, like), whole_vectors(3, columns, like)]
+        assert not made[-3].any()
+        assert made[-3].size >= 3 * columns
+        assert made[-2].shape == (columns, attention.QUERIES)
+        assert made[-1].shape[1] >= columns
+    assert [x.ctypes.data % matmul.LINE for x in made] == [0] * len(made)
 
 
 @by_both
