@@ -244,11 +244,10 @@ def attend_block(place, heads, values, rules, drop, room):
                 P = P * get(room.factors, s % LANES, j)
             put(scores, s, j, P)
         rows = min(n, j + LANES)
-        run_in_place(
-            scores[:visible, j:rows].T,
+        multiply_transposed(
+            scores[:visible, j:rows],
             room.v_rows,
-            values.out[b, h, first + j:first + rows],
-            SET)
+            values.out[b, h, first + j:first + rows])
 
 
 @kernel
@@ -340,11 +339,10 @@ def attend_block_vjp(place, g, heads, values, dq, rules, drop, room):
             place,
             j)
         rows = min(n, j + LANES)
-        run_in_place(
-            back[:visible, j:rows].T,
+        multiply_transposed(
+            back[:visible, j:rows],
             room.k_rows,
-            dq[b, h, first + j:first + rows],
-            SET)
+            dq[b, h, first + j:first + rows])
     add_gradients(
         n,
         seen,
@@ -462,20 +460,38 @@ def multiply_visible(a, packed, c, seen, rules, place):
 
 
 @serial
+def multiply_transposed(a, packed, c):
+    """Compute c = a.T @ b, with b as packed by `pack_columns`.  For other widths than of whole
+    vectors, this makes arrays, and counts references to them, which takes longer."""
+    lanes = packed.shape[2] // NV
+    if c.shape[1] % lanes == 0:
+        multiply_panels(
+            a.T,
+            packed,
+            0,
+            0,
+            c,
+            SET)
+    else:
+        run_in_place(a.T, packed, c, SET)
+
+
+@serial
 def multiply_panels(a, packed, row, column, c, add):
     """Compute c = a @ b, or c += a @ b, as `multiply` does, from a row and a column of b's panels
-    on; the rows of a are dense, those of c whole vectors."""
+    on; the rows of c are whole vectors."""
     M, depth = a.shape
     panels, room, NR = packed.shape
     lanes = NR // NV
     a_row = a.strides[0] // a.itemsize
+    a_column = a.strides[1] // a.itemsize
     for panel in range(column // NR, panels):
         left = max(column, panel * NR)
         right = min(c.shape[1], panel * NR + NR)
         micro_kernel(
             part(a, 0, 0),
             a_row,
-            1,
+            a_column,
             MR * a_row,
             part(packed, (panel * room + row) * NR + left - panel * NR, 0),
             0,
