@@ -35,7 +35,7 @@ from minigrad.kernels.compiler.lanes import LANES, array_at, fma, part, squares
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
-from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
+from minigrad.kernels.matmul import KC, ceil_div, multiply, on_a_line, pack_columns
 from minigrad.optim import Known
 
 PIECE = 1 << 14
@@ -51,7 +51,8 @@ A, B, C = MUON
 SCALE = C ** 0.25
 SHIFT = B / (2 * math.sqrt(C))
 REST = A - B * B / (4 * C)
-STRIP = 4 * MR      # rows of a product at a time; whole tiles, and columns of whole vectors
+# Rows of a product at a time; whole tiles, and columns of whole vectors.
+STRIP = math.lcm(4 * MR, VECTOR_BYTES // 4)
 FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literals compile it twice
 
 
@@ -419,7 +420,7 @@ def orthogonal(z, steps):
 @allocating
 def square(n, like):
     """Return an empty matrix, n by n."""
-    return np.empty((n, n), like.dtype)[::1]
+    return on_a_line(n * n, like).reshape(n, n)[::1]
 
 
 @allocating
@@ -441,7 +442,8 @@ def product(a, b, c, symmetric):
     columns = c.shape[1]
     NR = TILE_BYTES // c.itemsize
     depth = min(K, KC)
-    packed = np.empty((ceil_div(columns, NR), depth, NR), c.dtype)
+    panels = ceil_div(columns, NR)
+    packed = on_a_line(panels * depth * NR, c).reshape(panels, depth, NR)
     for start in range(0, K, depth):
         end = min(K, start + depth)
         pack_columns(b[start:end], packed)

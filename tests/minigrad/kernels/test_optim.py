@@ -7,7 +7,8 @@ import pytest
 from minigrad import AdamW, Tensor
 from minigrad.gradients import Rows
 from minigrad.kernels import optim
-from minigrad.kernels.optim import (addresses, known_addresses, layout_of, layout_of_sizes,
+from minigrad.kernels.compiler.tiles import MR, VECTOR_BYTES
+from minigrad.kernels.optim import (STRIP, addresses, known_addresses, layout_of, layout_of_sizes,
                                     rows_of_gradients)
 from minigrad.optim import KEPT
 from tests.kit import compiled_only, refusal
@@ -129,3 +130,8 @@ def test_NumPy_moves_no_array_whose_address_is_known(size, check):
     with pytest.raises(ValueError, match="cannot resize"):
         known.resize(size, refcheck=check)
     other.resize(size, refcheck=False)
+
+
+def test_strip_ends_with_a_whole_tile_and_a_whole_vector():
+    assert STRIP % MR == 0
+    assert 4 * STRIP % VECTOR_BYTES == 0        # in float32; else the edge is copied
