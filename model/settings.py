@@ -50,7 +50,7 @@ class TrainingOptions:
     ahead: int = flag(
         0,
         "characters after the next one that a run predicts too in its first half, each by output "
-        "weights of its own",
+        "weights of its own; if it is not given, none on a short text and in fine-tuning",
         at_least=0)
     optimizer: str = flag("adamw", "adamw; or muon, for the matrices of the blocks, with AdamW for "
                                    "all other parameters", choices=("adamw", "muon"))
