@@ -267,10 +267,14 @@ def usual_settings(recipe: str) -> Values:
     return dataclasses.asdict(Settings()) | RECIPES.get(recipe, {})
 
 
-def complete_settings(flags: Values, characters: int, large: bool = False) -> Values:
+def complete_settings(
+        flags: Values,
+        characters: int,
+        large: bool = False,
+        vocabulary: int = 0) -> Values:
     """Return the settings of a new run on a text: the flags, and otherwise its recipe's.  A run
     without an explicit end stops after MINUTES, or after MOST_PASSES over a short text.  A large
-    model is evaluated less often in a short run."""
+    model is evaluated less often in a short run.  The rest is as for `recipe`."""
     name = flags.get("recipe", Settings.recipe)
     minutes = flags.get("minutes")
     max_iters = flags.get("max_iters")
@@ -285,7 +289,8 @@ def complete_settings(flags: Values, characters: int, large: bool = False) -> Va
         minutes=minutes,
         max_iters=max_iters,
         flags=flags,
-        large=large) | flags
+        large=large,
+        vocabulary=vocabulary) | flags
 
 
 def resolve_from_scratch(flags: Values, characters: int, vocabulary: int = 0) -> Settings:
@@ -297,10 +302,7 @@ def resolve_from_scratch(flags: Values, characters: int, vocabulary: int = 0) ->
     characters : the length of the text; 0 if it is not known.
     vocabulary : how many of them are different; 0 if that is not known.
     """
-    usual = {}
-    if vocabulary > MOST_AHEAD:
-        usual["ahead"] = 0
-    return Settings(**complete_settings(usual | flags, characters))
+    return Settings(**complete_settings(flags, characters, vocabulary=vocabulary))
 
 
 def resolve_resumed(
@@ -425,20 +427,23 @@ def recipe(
         minutes: float | None = None,
         max_iters: int | None = None,
         flags: Values | None = None,
-        large: bool = False) -> Values:
-    """Return the settings of a recipe for a text of that many characters and a run of that length,
-    whose steps are as large as the flags make them.
+        large: bool = False,
+        vocabulary: int = 0) -> Values:
+    """Return the settings of a recipe for a text of that many characters, of which so many are
+    different (`vocabulary`; 0 if that is not known), and a run of that length, whose steps are as
+    large as the flags make them.
 
     "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern" fits
     its batches to the text, and its dropout to the number of passes over it (`fit_batch`,
-    `fit_dropout`).  A short run warms up more quickly.  On a short text it predicts the next
-    character alone, and is evaluated more often, unless the model is `large`.
+    `fit_dropout`).  On a short text, or one of many different characters, it predicts the next one
+    alone.  A short run warms up more quickly.  On a short text it is evaluated more often, unless
+    the model is `large`.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
         return chosen
     chosen |= fit_batch(characters)
-    if characters < FAR_FROM:
+    if characters < FAR_FROM or vocabulary > MOST_AHEAD:
         chosen["ahead"] = 0
     train = 0.9 * characters
     read = MOST_PASSES * train

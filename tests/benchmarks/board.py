@@ -25,7 +25,7 @@ from model.checkpoint import BEST, LAST
 from model.command import Parser
 from model.run import Step
 from model.scoring import evaluate, yardstick
-from model.settings import Settings, complete_settings
+from model.settings import Settings, complete_settings, resolve_from_scratch
 from tests.benchmarks.remote import ABSENT, environment_before_minigrad, has_pytorch, pytorch
 from tests.benchmarks.report import FASTER, machine, plot
 from tests.benchmarks.timing import say
@@ -154,7 +154,10 @@ def train(flags, text):
 def train_twin(flags, text):
     """Take the run that train.py makes of these flags, with PyTorch's steps in place of minigrad's:
     the same first weights, batches, learning rates, clock and evaluations."""
-    s = Settings(**complete_settings(Parser("train.py", "", Settings).parse(flags), len(text)))
+    s = resolve_from_scratch(
+        Parser("train.py", "", Settings).parse(flags),
+        characters=len(text),
+        vocabulary=text.tokenizer.vocab_size)
     run = run_of(s, text)
     state, some = run.state, text.windows(s.block_size, s.eval_iters * s.batch_size)
     with pytorch(run.model, s) as twin:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from tests.kit import TINY, take_step
+from tests.kit import TINY, take_step, written
 from model import Transformer, TransformerConfig
 from model.run import make_optimizer
 from model.settings import Settings, complete_settings
@@ -115,12 +115,18 @@ def test_the_twin_leaves_out_ngrams_as_a_whole_while_it_trains():
     assert (layer.eval()(ids) == 6).all()
 
 
-def test_a_run_of_the_twin_ends_as_the_run_of_train_does(small_text, monkeypatch):
+@pytest.mark.parametrize("different", [0, 257])
+def test_a_run_of_the_twin_ends_as_the_run_of_train_does(small_text, tmp_path, monkeypatch,
+                                                         different):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    text = board.read_text(str(small_text))
+    path = small_text
+    if different:       # so long that a run would look ahead, if fewer characters were different
+        characters = (chr(0x4e00 + i % different) for i in range(300_000))
+        path = written(tmp_path / "long.txt", "".join(characters))
+    text = board.read_text(str(path))
     flags = ("--recipe modern --max_iters 12 --eval_interval 5 --threads 1 --dropout 0 "
              "--ngram_dropout 0 --data")
-    flags = [*TINY, *flags.split(), str(small_text)]
+    flags = [*TINY, *flags.split(), str(path)]
     ours, theirs = board.train(flags, text), board.train_twin(flags, text)
     assert ours["steps"] == theirs["steps"] == 12
     assert abs(ours["loss"] - theirs["loss"]) < 1e-4
