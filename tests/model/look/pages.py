@@ -7,7 +7,7 @@ from model.checkpoint import Checkpoint
 from model.look.beside import Side
 from model.look.page import gather, html
 from model.look.reading import attention_maps, watch
-from tests.browser import of, opened
+from tests.browser import chosen, of, opened
 from tests.kit import written
 
 LETTERS = "\n abcdefghijklmnopqrstuvwxyz.</script>&'\""
@@ -81,6 +81,28 @@ def opened_page(driver, folder, model, tokenizer, text, training=None, live=True
         folder / "live.html", html(*gather(checkpoint, text, source, folder, live, second))))
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
     return page
+
+
+def assert_pair_keeps_its_colours(page, which):
+    """Both texts are printed as in the light theme, also from the dark one; and where colours are
+    forced, the letter of the second text that a selector names has its own."""
+    shades = "$$('#pair .letters span').map((x) => x.style.backgroundColor).join('')"
+    light = of(page, shades)
+    chosen(page, "dark")
+    page.execute_script("for (const _ of job);")
+    assert of(page, shades) != light
+    page.execute_script(f"""const $$ = (x) => [...document.querySelectorAll(x)];
+        onPaper.addEventListener('change', () => {{ globalThis.printed ??= {shades}; }});""")
+    page.execute_cdp_cmd("Page.printToPDF", {})
+    assert of(page, "printed") == light
+    chosen(page, "")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+        {"name": "forced-colors", "value": "active"}]})
+    page.execute_script("for (const _ of job);")
+    letter = f"$('#now-letters span:{which}')"
+    assert of(page, f"getComputedStyle({letter}).backgroundColor") == of(
+        page, f"{letter}.style.backgroundColor")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 # Whether a page that is printed keeps its parts below one another, with all costs.

@@ -10,9 +10,9 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from model.look import weights
 from model.score.text import text_losses
-from tests.browser import chosen, load, of, resize
-from tests.model.look.pages import (LETTERS, MODERN, after, of_kind, opened_page, plain, typed,
-                                    without)
+from tests.browser import load, of, resize
+from tests.model.look.pages import (LETTERS, MODERN, after, assert_pair_keeps_its_colours, of_kind,
+                                    opened_page, plain, typed, without)
 
 pytestmark = pytest.mark.needs("browser")
 TEXT = "the quick brow"
@@ -178,22 +178,7 @@ def test_a_second_model_with_parts_off_or_in_a_page_of_one_is_not_understood(two
 
 def test_both_texts_are_printed_light_and_keep_their_colours_where_colours_are_forced(two):
     page, *_ = two
-    shades = "$$('#pair .letters span').map((x) => x.style.backgroundColor).join('')"
-    light = of(page, shades)
-    chosen(page, "dark")
-    page.execute_script("for (const _ of job);")
-    assert of(page, shades) != light
-    page.execute_script(f"""const $$ = (x) => [...document.querySelectorAll(x)];
-        onPaper.addEventListener('change', () => {{ globalThis.printed ??= {shades}; }});""")
-    page.execute_cdp_cmd("Page.printToPDF", {})
-    assert of(page, "printed") == light
-    chosen(page, "")
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-        {"name": "forced-colors", "value": "active"}]})
-    page.execute_script("for (const _ of job);")
-    assert of(page, "getComputedStyle($('#now-letters span:nth-child(3)')).backgroundColor") == of(
-        page, "$('#now-letters span:nth-child(3)').style.backgroundColor")
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert_pair_keeps_its_colours(page, "nth-child(3)")
 
 
 @pytest.mark.parametrize("width", [320, 375, 768, 1280])

@@ -7,9 +7,9 @@ import pytest
 
 import minigrad as mg
 from model.score.text import text_losses
-from tests.browser import chosen, load, of, resize
-from tests.model.look.pages import (MODERN, after, dragged, of_kind, opened_page, plain, typed,
-                                    without)
+from tests.browser import load, of, resize
+from tests.model.look.pages import (MODERN, after, assert_pair_keeps_its_colours, dragged, of_kind,
+                                    opened_page, plain, typed, without)
 
 pytestmark = pytest.mark.needs("browser")
 TEXT = "the quick brow"
@@ -164,22 +164,7 @@ def test_a_pinned_weight_stays_pinned_while_its_row_reads_the_same(random_page):
 def test_both_texts_are_printed_light_and_keep_their_colours_where_colours_are_forced(random_page):
     page, *_ = random_page
     changed(page, f"{{pin: {WHOLE}, off: ['0.1']}}")
-    shades = "$$('#pair .letters span').map((x) => x.style.backgroundColor).join('')"
-    light = of(page, shades)
-    chosen(page, "dark")
-    page.execute_script("for (const _ of job);")
-    assert of(page, shades) != light
-    page.execute_script(f"""const $$ = (x) => [...document.querySelectorAll(x)];
-        onPaper.addEventListener('change', () => {{ globalThis.printed ??= {shades}; }});""")
-    page.execute_cdp_cmd("Page.printToPDF", {})
-    assert of(page, "printed") == light
-    chosen(page, "")
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-        {"name": "forced-colors", "value": "active"}]})
-    page.execute_script("for (const _ of job);")
-    assert of(page, "getComputedStyle($('#now-letters span:last-child')).backgroundColor") == of(
-        page, "$('#now-letters span:last-child').style.backgroundColor")
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert_pair_keeps_its_colours(page, "last-child")
 
 
 @pytest.mark.parametrize("width", [320, 375, 768, 1280])
