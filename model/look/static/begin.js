@@ -33,7 +33,7 @@ const FIELDS = {
   pin: orNone((x) => isObject(x) && FIELDS.off(x.off) && FIELDS.drag(x.drag)
     && (!x.beside || facts.beside && !x.off.length && !x.drag)),
   colours: (x) => ["surprise", "attention", ...live ? ["reasons"] : []].includes(x),
-  temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
+  why: (x) => live && typeof x === "boolean", temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
 };
 
 /** Follow a link to a section, whose name would take the place of the state in the address. */
@@ -45,15 +45,16 @@ function goToSection(event) {
   section.scrollIntoView();
 }
 
-/** Take the state of the address; what it does not say is as at the beginning. */
+/** Take the state of the address; what it does not say is as at the beginning, but for the text,
+    which may be too long for an address.  Without an address, all is. */
 function recall(event) {
-  let kept = { ...fresh, text: state.text }, said = {};
   const bad = [], address = location.hash.slice(1);
+  let kept = { ...fresh, text: address ? state.text : fresh.text }, said = {};
   try {
-    said = JSON.parse(decodeURIComponent(address));
+    said = JSON.parse(decodeURIComponent(address || "{}"));
   } catch {
     kept = { ...state };
-    if (address && !byId(address)) said = null;     // it is not the name of a section, either
+    if (!byId(address)) said = null;        // it is not the name of a section, either
   }
   if (said === null || typeof said !== "object") {
     bad.push("all of it");
@@ -72,6 +73,7 @@ function recall(event) {
     bad.push(name);
   }
   kept.at ??= Infinity;
+  byId("why").open = kept.why;
   update(kept, null, event ? ["cost"] : []);
   input.setSelectionRange(indexOf(state.at), indexOf(state.at));
   document.querySelector(`[name=colours][value=${kept.colours}]`).checked = true;

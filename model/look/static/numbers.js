@@ -11,11 +11,11 @@ const named = (id) => facts.vocabulary[id][1];
 // the one that is looked at, null for the one that is looked at most.  `off` names what is switched
 // off: "ngrams", "0.attention", "0.mlp", or a layer and a head, "0.3".  `pin` is an earlier { off,
 // drag } that all is compared with, in place of the whole model; or, with `beside`, the model that
-// stands beside this one, with all its parts on.
+// stands beside this one, with all its parts on.  `why` says that "Why this letter?" is open.
 const fresh = {
   text: facts.text, at: Infinity, layer: facts.best[0], head: facts.best[1], column: null, off: [],
   drag: null, pin: facts.beside ? { off: [], drag: null, beside: true } : null,
-  colours: "surprise", temperature: 0.8, top_k: V, top_p: 1,
+  colours: "surprise", why: false, temperature: 0.8, top_k: V, top_p: 1,
 };
 const state = { ...fresh };
 // What follows from it: characters or tokens as they are written, their ids, the window that

@@ -109,9 +109,11 @@ const MOST_BARS = 12;
     without all of them: n-grams, heads and MLPs. */
 function* measureParts() {
   const window = seen.slice(0, queryRow() + 1), words = byId("effects-words");
-  words.textContent = `Nothing comes before the first ${unit}.`;
-  byId("effects").replaceChildren();
-  if (!window.length) return;
+  if (!window.length) {
+    words.textContent = `Nothing comes before the first ${unit}.`;
+    showEffects([]);
+    return;
+  }
   const parts = Array.from(byId("heads").querySelectorAll(
     "[aria-checked=true]:not([data-part$=attention])"), (box) => box.dataset.part);
   const without = (name, some) => [name, window,
@@ -119,6 +121,7 @@ function* measureParts() {
   const trials = [...parts.map((part) => without(partName(part), [part])), without("all", parts)];
   const said = `By how many nats each part makes ${quoted(foreseen())} likelier ${
     afterWhat(state.at)}: each is taken out alone, and all else stays.`;
+  byId("effects").ariaBusy = "true";      // until then the bars are those of before, and pale
   yield* tryAtCursor(effects, trials, () => {
     words.textContent = `${said}  Measuring: ${effects.found.size} of ${trials.length} so far.`;
   });
@@ -133,6 +136,8 @@ function* measureParts() {
 
 /** The largest effects as bars of either sign. */
 function showEffects(effects) {
+  byId("effects").ariaBusy = "false";
+  byId("effects").replaceChildren();
   effects.sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
   for (const [name, nats] of effects.slice(0, MOST_BARS)) {
     const size = nats / Math.abs(effects[0][1] || 1) / 2;
@@ -143,4 +148,7 @@ function showEffects(effects) {
   }
 }
 
-on("why", "toggle", () => update({}, null));
+on("why", "toggle", () => {
+  const why = byId("why").open;
+  if (why !== state.why) update({ why }, false);      // else the address has opened it
+});

@@ -759,6 +759,18 @@ def test_an_address_is_checked_field_by_field_and_what_is_bad_is_named(page, dri
     assert len(of(page, "state.text")) == 16
 
 
+def test_back_to_the_address_without_a_state_shows_the_page_as_it_began(page, driver):
+    load(driver, driver.current_url.split("#")[0])
+    after(page, "setOff('0.1', true);")
+    after(page, "update({text: 'the end', colours: 'attention'}, false);")
+    assert "#" in driver.current_url and of(page, "[state.off, state.text]") == [["0.1"], "the end"]
+    page.back()
+    after(page, "")
+    assert "#" not in driver.current_url
+    assert of(page, "[state.off, state.text, state.colours]") == [
+        [], "the quick brown", "surprise"]
+
+
 def test_a_drag_with_pauses_is_one_step_of_the_history(page):
     typed(page, "the quick")
     after(page, "")

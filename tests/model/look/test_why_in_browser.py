@@ -1,14 +1,15 @@
 """Why this letter, in a browser: what each part adds to its log p is what NumPy computes without
 that part, and so are the sum, what all parts at once add, and the remainder."""
 import functools
+import json
 import re
 
 import numpy as np
 import pytest
 
 from model.score.text import text_losses
-from tests.browser import of, resize
-from tests.model.look.pages import MODERN, of_kind, opened_page, plain, typed, without
+from tests.browser import load, of, resize
+from tests.model.look.pages import MODERN, after, of_kind, opened_page, plain, typed, without
 
 pytestmark = pytest.mark.needs("browser")
 TEXT = "the quick brow"
@@ -88,6 +89,32 @@ def test_nothing_is_measured_while_it_is_closed_and_then_in_pieces(random_page):
     assert of(page, "[...effects.found]") == first
     page.execute_script("byId('why').open = true; update({}); for (const _ of job);")
     assert of(page, "[...effects.found]") != first
+
+
+def test_bars_of_before_stay_pale_until_the_new_ones_are_measured(random_page):
+    page, *_ = random_page
+    page.execute_script("update({at: 9});" + OPEN)
+    height, opacity = "$('#effects').offsetHeight", "getComputedStyle($('#effects')).opacity"
+    before, shown = of(page, height), of(page, "$('#effects').innerHTML")
+    page.execute_script("update({at: 5}); for (const _ of job) if (effects.found.size === 3) break;")
+    assert "Measuring: 3 of 12 so far." in said(page)
+    assert [of(page, height), of(page, "$('#effects').innerHTML")] == [before, shown]
+    assert of(page, opacity) == "0.65"
+    page.execute_script("update({}); for (const _ of job);")
+    assert of(page, "$('#effects').innerHTML") != shown
+    assert [of(page, height), of(page, opacity)] == [before, "1"]
+
+
+def test_that_it_is_open_is_kept_by_the_address(random_page, driver):
+    page, *_ = random_page
+    after(page, "byId('why').firstElementChild.click();")
+    kept = json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))
+    assert kept["why"] is True
+    load(driver, driver.current_url)
+    after(page, "for (const _ of job);")
+    assert of(page, "[$('#why').open, state.why, $$('#effects li').length]") == [True, True, 11]
+    after(page, "byId('why').firstElementChild.click();")
+    assert of(page, "[$('#why').open, state.why]") == [False, False]
 
 
 def test_texts_without_a_letter_before_or_a_part_that_is_on_have_no_effects(random_page):
