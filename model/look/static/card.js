@@ -180,14 +180,17 @@ function changesInWords({ off, drag }) {
 /** What is changed or pinned, each to be set back. */
 function showChanges() {
   const { off, drag, pin } = state, list = byId("changes");
-  const chip = (words, news) => make("li", {}, button(() => update(news, true, ["cost"]),
-    `${words} `, make("span", { "aria-hidden": "true" }, "✕"),
-    unseen(", set it back")));
+  const chip = (words, news, heard = "set it back") => make("li", {}, button(
+    () => update(news, true, ["cost"]), `${words} `,
+    make("span", { "aria-hidden": "true" }, "✕"), unseen(`, ${heard}`)));
   refill(list, () => {
+    if (pin?.beside) {
+      list.append(chip(`beside ${sideName("pinned")}`, { pin: null }, "stop comparing"));
+    }
     list.append(...off.length > 3 ? [chip(`${off.length} parts off`, { off: [] })]
       : off.map((part) => chip(`${partName(part)} off`,
         { off: off.filter((other) => other !== part) })));
-    if (pin) list.append(chip(`${pin.beside ? "beside " : ""}${sideName("pinned")}`, { pin: null }));
+    if (pin && !pin.beside) list.append(chip(sideName("pinned"), { pin: null }));
     if (!drag) return;
     const outside = edit?.drag ? "" : ", outside the window";
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${

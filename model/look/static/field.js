@@ -98,7 +98,8 @@ function showWindow() {
   const end = start + seen.length;
   tell("window", ids.length > block && `Coloured: ${unit}s ${whole(start + 1)} to ${whole(end)} of ${
     whole(ids.length)}.  The model reads at most ${whole(block)} at once; the cursor says which.`);
-  const unknown = [unknownTo("The model", isKnown, facts), isBeside()
+  const who = isBeside() ? capital(sideName("now")) : "The model";
+  const unknown = [unknownTo(who, isKnown, facts), isBeside()
     && unknownTo(capital(sideName("pinned")), (place) => isInBoth(ids[place]), facts.beside)];
   tell("unknown", unknown.filter(Boolean).join("  "));
 }

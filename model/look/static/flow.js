@@ -86,6 +86,7 @@ function showSwitches() {
 function drawAtOnce() {
   while (source.read(seen.length));
   colourLetters();
+  showLegend();
   showHead();
   for (const _ of drawHeads());
   for (const _ of showPair());

@@ -1,10 +1,19 @@
 // ==== Two states side by side: the pinned one, with which all is compared, and the one of now
 
-// Of two models, this is what the page is for.
-if (facts.beside) byId("text").append(byId("pair"));
+const besidePin = byId("pair").previousElementSibling;
+
+/** Two models stand below the text that they read, and the opening words are of both; two states of
+    one model stand below its parts. */
+function placePair() {
+  const pair = byId("pair"), text = byId("text"), isAbove = pair.parentElement === text;
+  if (Boolean(isBeside()) === isAbove) return;
+  if (isAbove) besidePin.after(pair);
+  else text.append(pair);
+  byId("lede").textContent = facts.ledes[isBeside() ? "beside" : "alone"];
+}
 
 /** What stands on a side, "pinned" or "now", in words. */
-const sideName = (side) => isBeside() ? `model ${facts.beside[side]}` : side;
+const sideName = (side) => isBeside() ? `model ‘${facts.beside[side]}’` : side;
 const thanPinned = () => `than ${isBeside() ? "in " : ""}${sideName("pinned")}`;
 
 on("pin", "click", () => {
@@ -17,10 +26,11 @@ function* showPair() {
   const { pin } = state;
   byId("pin").textContent = pin ? "Unpin" : "Pin this state";
   byId("pair").hidden = !pin;
+  if (facts.beside) placePair();
   if (!pin) return;
   const row = yield* parting();
   byId("parting").textContent = isOther() ? partingWords(row)
-    : `Pinned: ${changesInWords(pin)}.  Now change something, and see here where the two part.`;
+    : `Pinned: ${changesInWords(pin)}.  Now change something, and see here where the two differ.`;
   fillSide("pinned", pin, row);
   yield;
   fillSide("now", state, row);
@@ -39,12 +49,13 @@ function* parting() {
 }
 
 function partingWords(row) {
+  if (!seen.length) return "";
   if (!row) return `Both would go on with the same ${unit} everywhere.`;
   const place = start + row;
   const [before, now] = [false, true].map((changed) => bestOf(row - 1, changed))
     .map(([id, p]) => `${quoted(id)} (${share(p)})`);
-  return `They part first ${afterWhat(place)}: ${sideName("pinned")} would go on with ${before}, ${
-    sideName("now")} with ${now}.${place < ids.length ? `  The text has ${nameOf(place)} there.`
+  return `They first differ ${afterWhat(place)}: ${
+    sideName("pinned")} would go on with ${before}, ${sideName("now")} with ${now}.${place < ids.length ? `  The text has ${nameOf(place)} there.`
     : ""}`;
 }
 

@@ -70,12 +70,18 @@ def test_the_page_holds_the_weights_of_both_only_if_asked(tmp_path, monkeypatch)
     assert "beside" not in alone and facts["beside"] == {
         "now": str(tmp_path), "pinned": "old", "neutral": [2, 0],
         "config": {"kv_heads": 1, "d_head": 4, **vars(second.checkpoint.model.config)}}
-    assert re.search("Each weight is rounded .*  Beside it stands another.  The model has .* in 1 "
+    assert re.search("Each weight is rounded .*  The other model has .* in 1 "
                      "block, .* from the folder old.  No weight is rounded", facts["about_words"])
     written = html(facts, both)
     assert "<title>Two models to type into</title>" in written
-    assert "less than that of old, orange" in " ".join(written.split())
+    assert "less than that of ‘old’, orange" in " ".join(written.split())
     assert facts_of(written)["beside"]["pinned"] == "old"
+    titles = re.findall("<h2[^>]*>([^<]+)", written)
+    assert [title.replace(str(tmp_path), "new") for title in titles] == [
+        "Switch a part of ‘new’ off", "Let ‘new’ write", "How ‘new’ was trained",
+        "About these models"]
+    assert re.findall("<h2[^>]*>([^<]+)", html(alone, data)) == [
+        "Switch a part off", "Let it write", "How it was trained", "About this model"]
 
 
 def test_links_begin_with_both_models_and_take_a_single_head_from_the_first_one_alone(tmp_path):

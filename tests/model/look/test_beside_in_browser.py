@@ -73,19 +73,19 @@ def test_both_models_have_the_losses_and_the_first_other_letter_of_numpy(two, tm
             numbers = numbers[known[1:]]
             assert abs(np.array([x for x in found if x is not None]) - numbers).max() < 1e-5
             assert words(page, f"{side}-title", f"{side}-loss") == [
-                f"Model {name}: all parts on", f"{numbers.mean():.3f} nats a character"]
+                f"Model ‘{name}’: all parts on", f"{numbers.mean():.3f} nats a character"]
         rise = (expected[1] - expected[0])[known[1:]]
         said, = words(page, "cost")
         assert said.startswith(f"{rise.sum():+.2f} nats on {len(rise)} char".replace("-", "−"))
         times = np.exp(abs(rise.mean()))
-        assert f"{times:.2f} times l" in said and " than in model old (" in said
+        assert f"{times:.2f} times l" in said and " than in model ‘old’ (" in said
         with mg.no_grad():
             p, q = mg.softmax(second(read)).data, mg.softmax(model(ids)).data
         row = int(np.flatnonzero(p.argmax(-1) != q.argmax(-1))[0])
         names = of(page, f"[{p[row].argmax()}, {q[row].argmax()}].map(quoted)")
         parting, = words(page, "parting")
-        assert (f": model old would go on with {names[0]} ({100 * p[row].max():.1f} %), model "
-                f"{tmp_path} with {names[1]} ({100 * q[row].max():.1f} %).") in parting
+        assert (f": model ‘old’ would go on with {names[0]} ({100 * p[row].max():.1f} %), model "
+                f"‘{tmp_path}’ with {names[1]} ({100 * q[row].max():.1f} %).") in parting
         assert of(page, "$$('#pinned-letters span').findIndex((x) => x.className === 'chosen')"
                   ) == row + 1
 
@@ -110,18 +110,19 @@ def test_parts_of_the_first_are_switched_off_while_the_second_stays_whole(two):
     assert losses(page, "false") == pinned and found[-1] is None
     assert abs(np.array(found[1:8]) - expected[:7]).max() < 1e-5
     assert words(page, "now-title")[0].endswith(": MLP of block 2 off")
-    assert words(page, "pinned-title") == ["Model old: all parts on"]
+    assert words(page, "pinned-title") == ["Model ‘old’: all parts on"]
 
 
-def test_letters_that_only_the_first_knows_are_named_and_have_no_share_before(two):
+def test_letters_that_only_the_first_knows_are_named_and_have_no_share_before(two, tmp_path):
     page, *_ = two
     assert words(page, "unknown") == [
-        "Model old does not know ‘k’ (U+006B), ‘w’ (U+0077).  It reads ‘␣’ instead, and gives no "
+        "Model ‘old’ does not know ‘k’ (U+006B), ‘w’ (U+0077).  It reads ‘␣’ instead, and gives no "
         "loss there."]
     typed(page, "thЖ k")
     assert words(page, "unknown") == [
-        "The model does not know ‘Ж’ (U+0416).  It reads ‘␣’ instead, and gives no loss there.  "
-        "Model old does not know ‘k’ (U+006B).  It reads ‘␣’ instead, and gives no loss there."]
+        f"Model ‘{tmp_path}’ does not know ‘Ж’ (U+0416).  It reads ‘␣’ instead, and gives no loss "
+        "there.  Model ‘old’ does not know ‘k’ (U+006B).  It reads ‘␣’ instead, and gives no loss "
+        "there."]
     typed(page, "the k", 4)
     rows = of(page, """$$('#next li').map((x) => [x.querySelector('.unseen').textContent,
         x.querySelector('.ghost').style.left, x.querySelector('.value').innerText])""")
@@ -138,13 +139,13 @@ def test_letters_that_only_the_first_knows_are_named_and_have_no_share_before(tw
 
 def test_it_is_taken_away_given_back_by_the_link_and_kept_by_the_address(two, driver):
     page, *_ = two
-    assert "now than in model old." in words(page, "colour-words")[0]
+    assert "now than in model ‘old’." in words(page, "colour-words")[0]
     assert of(page, "(glance.hidden = false, showGlance(), glanceWords.textContent)") == (
-        "Orange: worse than in model old.  Blue: better.")
-    assert words(page, "changes") == ["beside model old ✕, set it back"]
+        "Orange: worse than in model ‘old’.  Blue: better.")
+    assert words(page, "changes") == ["beside model ‘old’ ✕, stop comparing"]
     after(page, "document.querySelector('#changes button').click(); for (const _ of job);")
     assert of(page, "[state.pin, isOther(), $('#pair').hidden]") == [None, False, True]
-    assert "model old" not in of(page, "$('#text').innerText + $('#card').innerText")
+    assert "model ‘old’" not in of(page, "$('#text').innerText + $('#card').innerText")
     typed(page, "the fox")
     after(page, "byId('pin').click(); for (const _ of job);")       # a state of the first itself
     assert words(page, "pinned-title") == ["Pinned: all parts on"] and not of(page, "isOther()")
@@ -159,6 +160,38 @@ def test_it_is_taken_away_given_back_by_the_link_and_kept_by_the_address(two, dr
     finish(page)
     assert losses(page, "false") == found and of(page, "$('#address').hidden")
     assert of(page, "[state.pin, state.off]") == [BESIDE, ["0.1"]]
+
+
+def test_words_and_place_are_those_of_one_model_while_the_second_is_taken_away(two):
+    page, *_ = two
+    beside = "surprise the model of ‘"
+    for news, has, home in (("{}", True, "text"), ("{pin: null}", False, "flow"),
+                            ("{pin: {off: ['0.1'], drag: null}}", False, "flow"),
+                            ("{pin: {off: [], drag: null, beside: true}}", True, "text")):
+        changed(page, news)
+        assert (beside in words(page, "lede")[0]) == has
+        assert of(page, f"$('#{home} #pair').parentElement.id") == home
+    assert of(page, "$('#pair').previousElementSibling.id") == "tried"
+    changed(page, "{text: ''}")
+    assert words(page, "parting") == [""]
+
+
+def test_the_second_model_is_named_first_among_the_changes(two):
+    page, *_ = two
+    for off in ("['0.1']", "['0.0', '0.1', '1.0', '1.1']"):
+        changed(page, f"{{off: {off}}}")
+        assert of(page, "$('#changes button').textContent").startswith("beside model ‘old’")
+        assert of(page, "$$('#changes li').length") == 2
+
+
+@pytest.mark.parametrize("width", [375, 700, 1280])
+def test_no_level_of_the_headings_is_left_out_before_another(two, width):
+    page, *_ = two
+    resize(page, width, 800)
+    levels = of(page, """$$('h1, h2, h3').filter((x) => x.checkVisibility())
+        .map((x) => Number(x.tagName[1]))""")
+    assert levels[0] == 1 and len(levels) > 7
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:]))
 
 
 def test_a_second_model_with_parts_off_or_in_a_page_of_one_is_not_understood(two, driver,
@@ -190,6 +223,9 @@ def test_both_texts_stand_below_the_field_and_fit_however_long_their_names_are(
     assert of(page, f"$$('#text *').every((x) => x.getBoundingClientRect().right <= {width + 1})")
     pinned, now = of(page, "$$('#text #pair .letters').map((x) => x.getBoundingClientRect())")
     assert (pinned["top"] == now["top"]) == (width > 800) and pinned["width"] > 280
+    below = of(page, """$$('#pair .columns > div').every((side) => [...side.children].every(
+        (x, i, all) => !i || x.offsetTop >= all[i - 1].offsetTop + all[i - 1].offsetHeight))""")
+    assert below
     flow, = of(page, "[byId('flow').getBoundingClientRect().top]")
     assert now["bottom"] < flow
 

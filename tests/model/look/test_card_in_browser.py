@@ -234,7 +234,7 @@ def test_a_page_that_is_printed_has_light_maps_at_once(wide):
     from tests.browser import chosen
     heads = """$$('#heads canvas').map((x) => { const {data} = x.getContext('2d')
         .getImageData(0, 0, 200, 200), at = 4 * 200 * 150; return data.slice(at, at + 3).join(); })
-        .join(';') + $('#shades .ramp').style.background"""
+        .join(';') + $('#shades .ramp').style.background + $('#legend .ramp').style.background"""
     all_done = "for (const _ of job);"
     wide.execute_script(all_done)
     light = of(wide, heads)

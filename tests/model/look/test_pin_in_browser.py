@@ -62,7 +62,7 @@ def test_both_states_have_the_losses_and_the_first_other_letter_of_numpy(random_
     row = int(np.flatnonzero(p.argmax(-1) != q.argmax(-1))[0])
     names = of(page, f"[{p[row].argmax()}, {q[row].argmax()}].map(quoted)")
     assert said(page) == (
-        f"They part first after ‘{TEXT[:row + 1]}’: pinned would go on with {names[0]} "
+        f"They first differ after ‘{TEXT[:row + 1]}’: pinned would go on with {names[0]} "
         f"({share(p[row].max())}), now with {names[1]} ({share(q[row].max())}).  The text has "
         f"{of(page, f'nameOf({row + 1})')} there.")
     for name in ("pinned", "now"):
@@ -92,17 +92,17 @@ def test_the_field_the_card_and_the_bars_compare_with_what_is_pinned(random_page
     assert "foreseen now than pinned" in of(page, "$('#colour-words').textContent")
 
 
-def test_where_both_expect_the_same_or_are_the_same_they_do_not_part(random_page):
+def test_where_both_expect_the_same_or_are_the_same_they_do_not_differ(random_page):
     page, *_ = random_page
     changed(page, f"{{pin: {WHOLE}}}")
     assert said(page) == ("Pinned: all parts on.  Now change something, and see here where the two "
-                          "part.")
+                          "differ.")
     page.execute_script("""const {expected} = source;
         source.expected = (row, count, also) => expected(row, count, also, true);""")
     changed(page, "{off: ['0.1', '1.1']}")
-    for text in (TEXT, ""):
+    for text, words in ((TEXT, "Both would go on with the same character everywhere."), ("", "")):
         typed(page, text)
-        assert said(page) == "Both would go on with the same character everywhere."
+        assert said(page) == words
         assert of(page, "$$('#pair .chosen').length") == 0
     assert of(page, "[$('#pinned-title'), $('#pinned-loss')].map((x) => x.textContent)") == [
         "Pinned: all parts on", ""]
