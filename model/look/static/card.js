@@ -195,7 +195,7 @@ function showChanges() {
     const outside = edit?.drag ? "" : ", outside the window";
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${
       share(drag.weight)}${outside}`, { drag: null }));
-  }, byId("heads").querySelector("[tabindex='0']"));
+  }, facts.beside ? input : byId("heads").querySelector("[tabindex='0']"));
 }
 
 function partName(part) {

@@ -10,7 +10,7 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from model.look import weights
 from model.score.text import text_losses
-from tests.browser import load, of, resize
+from tests.browser import load, of, press, resize
 from tests.model.look.pages import (LETTERS, MODERN, after, assert_pair_keeps_its_colours, of_kind,
                                     opened_page, plain, typed, without)
 
@@ -143,8 +143,11 @@ def test_it_is_taken_away_given_back_by_the_link_and_kept_by_the_address(two, dr
     assert of(page, "(glance.hidden = false, showGlance(), glanceWords.textContent)") == (
         "Orange: worse than in model ‘old’.  Blue: better.")
     assert words(page, "changes") == ["beside model ‘old’ ✕, stop comparing"]
-    after(page, "document.querySelector('#changes button').click(); for (const _ of job);")
+    after(page, "document.querySelector('#changes button').focus();")
+    press(page, "enter")
+    after(page, "for (const _ of job);")
     assert of(page, "[state.pin, isOther(), $('#pair').hidden]") == [None, False, True]
+    assert of(page, "document.activeElement.id") == "input"         # which is in view
     assert "model ‘old’" not in of(page, "$('#text').innerText + $('#card').innerText")
     typed(page, "the fox")
     after(page, "byId('pin').click(); for (const _ of job);")       # a state of the first itself
