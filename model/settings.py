@@ -415,7 +415,8 @@ FAR_FROM = 300_000
 MOST_AHEAD = 256
 LARGE = 50_000_000          # parameters of a model whose evaluations and checkpoints take long;
 LEAST_INTERVAL = 25         # fine-tuned, it is evaluated at most every so many steps
-MORE_NGRAMS = 0.07          # added to ngram_dropout for each doubling of USUAL_PASSES
+# Added to ngram_dropout for each doubling of USUAL_PASSES, if the text is short.
+MORE_NGRAMS = 0.07
 # Added to dropout for each halving of the text and each quadrupling of the time; and the most.
 MORE_ACTIVATIONS = 0.05
 MOST_ACTIVATIONS = 0.15
@@ -477,9 +478,9 @@ def fit_batch(characters: int) -> Values:
 def fit_dropout(read: float, passes: float) -> Values:
     """Return the dropout of a run that reads so many characters, in so many passes over its text.
 
-    From the second pass on, n-grams are dropped, because a model learns these by heart first.
-    Beyond USUAL_PASSES, activations are dropped too, and a short text adds more to this than a long
-    run does.
+    From the second pass on, n-grams are dropped, because a model learns these by heart first.  Of a
+    short text more are, but not in a longer run.  Beyond USUAL_PASSES, activations are dropped too,
+    and a short text adds more to this than a long run does.
     """
     dropout = MODERN["dropout"]
     ngram_dropout = MODERN["ngram_dropout"]
@@ -489,7 +490,8 @@ def fit_dropout(read: float, passes: float) -> Values:
         shorter = doublings - longer
         share = MORE_ACTIVATIONS * (shorter + longer / 2)
         dropout = min(max(0.0, share), MOST_ACTIVATIONS)
-        ngram_dropout += MORE_NGRAMS * doublings
+        of_the_text = min(doublings, shorter)       # without what a longer run adds
+        ngram_dropout += MORE_NGRAMS * max(0.0, of_the_text)
     else:
         ngram_dropout *= math.log(passes, USUAL_PASSES)
     return dict(dropout=round(dropout, 2), ngram_dropout=round(ngram_dropout, 2))

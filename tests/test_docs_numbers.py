@@ -96,7 +96,7 @@ STATED = [
      lambda: (f"{len(plays()):,}", str(plays().different), f"{len(plays().val):,}")),
     (RECIPE, r"steps of ([\d,]+) characters by", lambda: f"{Settings(**MODERN).characters:,}"),
     (RECIPE, r"computed on (\d+) batches", lambda: str(Settings.eval_iters)),
-    (RECIPE, r"them in ([\d.]+) passes and (\w+) tenths in (\d+)\.", lambda: (
+    (RECIPE, r"them in ([\d.]+) passes, and (\w+) tenths in (\d+) passes", lambda: (
         f"{settings.USUAL_PASSES}", WORDS[round(10 * dropped(20, 20_000)[0])],
         f"{settings.MOST_PASSES:g}")),
     (RECIPE, r"more than ([\d.]+) passes it also drops activations: ([\d.]+) for each halving of "

@@ -128,14 +128,17 @@ def test_settings_that_cannot_work_are_left_for_their_answer(given):
     (BUILT_IN, 1.0, 0.0, 0.0),
     (BUILT_IN, 2.0, 0.0, 0.31),
     (BUILT_IN, 3.0, 0.0, 0.5),
-    (BUILT_IN, 6.0, 0.03, 0.57),
+    (BUILT_IN, 6.0, 0.03, 0.5),
     (BUILT_IN // 2, 3.0, 0.05, 0.57),
-    (BUILT_IN, 12.0, 0.05, 0.64),
+    (BUILT_IN, 12.0, 0.05, 0.5),
+    (BUILT_IN // 2, 12.0, 0.1, 0.57),
     (300_000, 3.0, 0.1, 0.64),
+    (300_000, 12.0, 0.12, 0.64),
     (20_000, 3.0, 0.15, 0.7),
     (1_000, 30.0, 0.15, 0.7),
-    (5_000_000, 60.0, 0.0, 0.65)])
-def test_dropout_grows_with_the_passes_over_a_text(characters, minutes, dropout, ngram_dropout):
+    (5_000_000, 60.0, 0.0, 0.5)])
+def test_dropout_grows_with_the_passes_but_that_of_ngrams_not_with_the_time(
+        characters, minutes, dropout, ngram_dropout):
     chosen = complete_settings({"minutes": minutes}, characters)
     assert (chosen["dropout"], chosen["ngram_dropout"]) == (dropout, ngram_dropout)
     windows = round(minutes * 1_000_000 / 256)
