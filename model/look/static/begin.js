@@ -33,7 +33,8 @@ const FIELDS = {
   pin: orNone((x) => isObject(x) && FIELDS.off(x.off) && FIELDS.drag(x.drag)
     && (!x.beside || facts.beside && !x.off.length && !x.drag)),
   colours: (x) => ["surprise", "attention", ...live ? ["reasons"] : []].includes(x),
-  why: (x) => live && typeof x === "boolean", temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
+  why: (x) => live && typeof x === "boolean",
+  temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
 };
 
 /** Follow a link to a section, whose name would take the place of the state in the address. */

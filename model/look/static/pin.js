@@ -55,8 +55,8 @@ function partingWords(row) {
   const [before, now] = [false, true].map((changed) => bestOf(row - 1, changed))
     .map(([id, p]) => `${quoted(id)} (${share(p)})`);
   return `They first differ ${afterWhat(place)}: ${
-    sideName("pinned")} would go on with ${before}, ${sideName("now")} with ${now}.${place < ids.length ? `  The text has ${nameOf(place)} there.`
-    : ""}`;
+    sideName("pinned")} would go on with ${before}, ${sideName("now")} with ${now}.${
+    place < ids.length ? `  The text has ${nameOf(place)} there.` : ""}`;
 }
 
 /** The text on one side, "pinned" or "now": what is changed there, what it costs, its letters. */

@@ -96,7 +96,8 @@ def test_bars_of_before_stay_pale_until_the_new_ones_are_measured(random_page):
     page.execute_script("update({at: 9});" + OPEN)
     height, opacity = "$('#effects').offsetHeight", "getComputedStyle($('#effects')).opacity"
     before, shown = of(page, height), of(page, "$('#effects').innerHTML")
-    page.execute_script("update({at: 5}); for (const _ of job) if (effects.found.size === 3) break;")
+    page.execute_script(
+        "update({at: 5}); for (const _ of job) if (effects.found.size === 3) break;")
     assert "Measuring: 3 of 12 so far." in said(page)
     assert [of(page, height), of(page, "$('#effects').innerHTML")] == [before, shown]
     assert of(page, opacity) == "0.65"
