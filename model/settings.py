@@ -479,8 +479,8 @@ def fit_dropout(read: float, passes: float) -> Values:
     """Return the dropout of a run that reads so many characters, in so many passes over its text.
 
     From the second pass on, n-grams are dropped, because a model learns these by heart first.  Of a
-    short text more are, but not in a longer run.  Beyond USUAL_PASSES, activations are dropped too,
-    and a short text adds more to this than a long run does.
+    short text, more of them are; a longer run adds nothing to this.  Beyond USUAL_PASSES,
+    activations are dropped too, and a short text adds more to this than a long run does.
     """
     dropout = MODERN["dropout"]
     ngram_dropout = MODERN["ngram_dropout"]

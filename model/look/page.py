@@ -43,9 +43,9 @@ LIKELIEST = 8               # predictions shown of each character
 LIVE = ("Type into the coloured letters.  After each one, this small language model says what it "
         "expects next.  The stronger a colour, the more that letter surprised it.  Surprise is "
         "counted in nats: one nat more, and the letter was 2.7 times less likely.")
-BOTH = ("Type into the coloured letters.  Blue ones surprise the model of ‘{now}’ less than that "
-        "of ‘{pinned}’, orange ones more.  Surprise is counted in nats: one nat more, and the "
-        "letter was 2.7 times less likely.")
+BOTH = ("Type into the coloured letters.  Blue ones surprise the model of ‘{beside[now]}’ less "
+        "than that of ‘{beside[pinned]}’, orange ones more.  Surprise is counted in nats: one nat "
+        "more, and the letter was 2.7 times less likely.")
 STILL = ("This small language model reads a text from left to right, and says after each {unit} "
          "what it expects next.  The stronger a colour, the more that {unit} surprised it.  "
          "Surprise is counted in nats: one nat more, and the {unit} was 2.7 times less likely.  "
@@ -98,7 +98,6 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     described = heads.describe([(window.maps, window.fresh) for window in windows])
     facts = {
         "live": reason is None, "reason": reason, "unit": unit, "text": text,
-        "ledes": {"alone": LIVE if reason is None else STILL.format(unit=unit, reason=reason)},
         "config": living.config_of(model),
         "about_words": f"{about(checkpoint, out_dir)}  {source}",
         "log": None if no_log else log, "no_log": no_log,
@@ -134,11 +133,10 @@ def _put_beside(facts, second, out_dir):
     folder, checkpoint = second
     known, _ = _text_of_the_run(checkpoint)
     facts["beside"] = {
-        "now": str(out_dir), "pinned": folder,
+        "now": str(out_dir), "pinned": folder, "lede_of_one": LIVE,
         "config": living.config_of(checkpoint.model),
         "neutral": living.neutral(checkpoint.tokenizer.vocabulary)}
     facts["losses"] = []        # the colours are those of both
-    facts["ledes"]["beside"] = BOTH.format(now=out_dir, pinned=folder)
     facts["examples"].insert(0, (f"Beside {folder}", {}))
     facts["about_words"] += (f"  {about(checkpoint, folder, 'The other model')}  "
                              f"{living.rounding_cost(checkpoint.model, known)}")
@@ -287,20 +285,20 @@ def _about_curves(facts):
 def html(facts: dict[str, Any], data: bytes) -> str:
     """Return the page."""
     unit, live = facts["unit"], facts["live"]
-    headline = "A model to type into" if live else "A look inside a trained model"
+    headline, lede = (("A model to type into", LIVE) if live
+                      else ("A look inside a trained model", STILL))
     it, of_it, these = "it", "", "this model"
     if "beside" in facts:
-        headline = "Two models to type into"
+        headline, lede = "Two models to type into", BOTH
         it = f"‘{escape(facts['beside']['now'])}’"
         of_it = f" of {it}"
         these = "these models"
-    ledes = facts["ledes"]
     log, counted = facts["log"] or [], facts["counted"]
     links = [f'<a href="{escape(link_to(state))}">{escape(words)}</a>'
              for words, state in facts.get("examples", ())]
     parts = {"weights": base64.b64encode(data).decode("ascii"), "unit": unit,
-             "headline": headline, "it": it, "of_it": of_it, "these": these,
-             "lede": escape(ledes.get("beside", ledes["alone"])),
+             "headline": headline, "lede": escape(lede.format(**facts)),
+             "it": it, "of_it": of_it, "these": these,
              "finding": escape(describe_finding(log, dict(counted or []), unit)),
              "curves": escape(_about_curves(facts)), "log": log_table(log, unit),
              "examples": "\n    ".join(links), "opening": _opening(facts["text"])}

@@ -1,15 +1,14 @@
 // ==== Two states side by side: the pinned one, with which all is compared, and the one of now
 
-const besidePin = byId("pair").previousElementSibling;
+const besidePin = byId("pair").previousElementSibling, ledeOfBoth = byId("lede").textContent;
 
 /** Two models stand below the text that they read, and the opening words are of both; two states of
     one model stand below its parts. */
 function placePair() {
   const pair = byId("pair"), text = byId("text"), isAbove = pair.parentElement === text;
-  if (Boolean(isBeside()) === isAbove) return;
-  if (isAbove) besidePin.after(pair);
-  else text.append(pair);
-  byId("lede").textContent = facts.ledes[isBeside() ? "beside" : "alone"];
+  if (isBeside() && !isAbove) text.append(pair);
+  if (!isBeside() && isAbove) besidePin.after(pair);
+  byId("lede").textContent = isBeside() ? ledeOfBoth : facts.beside.lede_of_one;
 }
 
 /** What stands on a side, "pinned" or "now", in words. */

@@ -11,7 +11,7 @@ from model.checkpoint import Checkpoint
 from model.look import living, weights
 from model.look.__main__ import main
 from model.look.beside import Side, check, mismatch
-from model.look.page import gather, html
+from model.look.page import LIVE, gather, html
 from model.reverse.encoder_decoder import EncoderDecoder
 from tests.browser import facts_of
 from tests.kit import WiderConfig, refusal, refused
@@ -68,7 +68,7 @@ def test_the_page_holds_the_weights_of_both_only_if_asked(tmp_path, monkeypatch)
     assert zlib.decompress(both) == numbers + more
     assert len(alone["losses"]) == 3 and facts["losses"] == []      # these are not what it shows
     assert "beside" not in alone and facts["beside"] == {
-        "now": str(tmp_path), "pinned": "old", "neutral": [2, 0],
+        "now": str(tmp_path), "pinned": "old", "lede_of_one": LIVE, "neutral": [2, 0],
         "config": {"kv_heads": 1, "d_head": 4, **vars(second.checkpoint.model.config)}}
     assert re.search("Each weight is rounded .*  The other model has .* in 1 "
                      "block, .* from the folder old.  No weight is rounded", facts["about_words"])

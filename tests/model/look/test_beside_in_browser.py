@@ -177,6 +177,9 @@ def test_words_and_place_are_those_of_one_model_while_the_second_is_taken_away(t
     assert of(page, "$('#pair').previousElementSibling.id") == "tried"
     changed(page, "{text: ''}")
     assert words(page, "parting") == [""]
+    load(page, page.current_url.split("#")[0] + '#{"pin":null}')
+    finish(page)
+    assert beside not in words(page, "lede")[0]
 
 
 def test_the_second_model_is_named_first_among_the_changes(two):
